@@ -1,0 +1,330 @@
+"""What the service needs from the world. Each port has a fake in ``gateway.testing`` that passes the same contract suite.
+
+Errors: implementations raise only ``gateway.errors`` types; anything else is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .domain.model import Artifact, Profile
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+    def boottime(self) -> float: ...
+    def boot_id(self) -> str: ...
+
+
+class ByteStream(Protocol):
+    """The sandbox's standard input and output, as bytes cut anywhere."""
+
+    async def read(self) -> bytes:
+        """The next bytes of standard output; ``b""`` when the stream has ended. Raises EngineUnavailable."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for standard input; never blocks. Raises SandboxLost once closed."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until little of what was written is still queued."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """Bytes written but not yet taken by the engine."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def stderr_tail(self) -> str:
+        """The last few KiB that init or relay wrote to standard error: untrusted, for the operator's log only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What to create. ``relay_uid`` and ``user_uid`` belong to this container alone on its host; ``group_id`` is shared by the two."""
+
+    sandbox_id: str
+    instance: str
+    profile: Profile
+    image: str
+    relay_uid: int
+    user_uid: int
+    group_id: int
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxFacts:
+    """What the engine says of a container. ``started_at`` and ``finished_at``: seconds since the epoch, 0 if never."""
+
+    engine_id: str
+    sandbox_id: str
+    running: bool
+    exit_code: int | None = None
+    oom_killed: bool = False
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeEvent:
+    """``action``: ``die``, ``oom`` or ``destroy``; ``engine_up`` after the event stream was (re)connected."""
+
+    action: str
+    engine_id: str
+    sandbox_id: str
+    at: float
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """What the engine offers. ``runtimes``: OCI runtime name -> version; ``problems``: profile tier -> why it is refused."""
+
+    version: str
+    runtimes: dict[str, str]
+    problems: dict[str, str]
+    cgroup_version: int = 0
+
+
+class SandboxRuntime(Protocol):
+    """A container engine. Every call is bounded in time and raises EngineUnavailable when the engine is absent or hangs."""
+
+    async def info(self) -> RuntimeInfo: ...
+
+    async def image_digest(self, image: str) -> str:
+        """The image's id. Raises ImageUnavailable."""
+        ...
+
+    async def create(self, spec: SandboxSpec) -> str:
+        """Create, not start; returns the engine's id. Raises ImageUnavailable, ProfileUnavailable, CapacityExhausted."""
+        ...
+
+    async def attach(self, engine_id: str) -> ByteStream:
+        """Open the sandbox's byte stream (before ``start``, or again later). Raises SandboxLost when there is no such container."""
+        ...
+
+    async def start(self, engine_id: str) -> None: ...
+
+    async def inspect(self, engine_id: str) -> SandboxFacts | None:
+        """None when the engine has no such container."""
+        ...
+
+    async def remove(self, engine_id: str) -> None:
+        """Kill and remove; returns when the engine confirms that it is gone (also when it never was)."""
+        ...
+
+    async def list(self, instance: str) -> list[SandboxFacts]:
+        """Every container with this instance's label, running or not."""
+        ...
+
+    def events(self, instance: str, since: float) -> AsyncIterator[RuntimeEvent]:
+        """Endless; reconnects by itself and replays from the last seen time."""
+        ...
+
+    async def stats(self, engine_id: str) -> dict[str, float]:
+        """``memory_bytes``, ``cpu_s``, ``pids``; empty when not running."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ObjectWriter(Protocol):
+    """An upload in progress; nothing is visible under the key before ``commit``."""
+
+    async def write(self, data: bytes) -> None: ...
+    async def commit(self) -> str:
+        """Make it visible, after it is durable; returns its SHA-256 in hex."""
+        ...
+
+    async def abort(self) -> None: ...
+
+
+class ObjectStore(Protocol):
+    """Keys are slash-separated, of ``[A-Za-z0-9._-]`` segments. Raises StoreUnavailable, NotFound."""
+
+    async def writer(self, key: str) -> ObjectWriter: ...
+    def read(self, key: str) -> AsyncIterator[bytes]:
+        """The object's bytes in chunks. Raises NotFound at the first step when there is none."""
+        ...
+
+    async def stat(self, key: str) -> int:
+        """Its size in bytes. Raises NotFound."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Also fine when there is none."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[str]: ...
+    async def check(self) -> None:
+        """Raise StoreUnavailable when it would not serve."""
+        ...
+
+
+@dataclass(slots=True)
+class SessionRow:
+    """A session as recorded. Times in seconds since the epoch; ``version`` grows by one at each write."""
+
+    session_id: str
+    tenant: str
+    user: str
+    name: str
+    profile: str
+    state: str
+    generation: int
+    created_at: float
+    last_activity: float
+    reason: str = ""
+    """The last end reason (of the sandbox, or of the session once ENDED)."""
+    sandbox_id: str = ""
+    idle_deadline: float | None = None
+    max_deadline: float | None = None
+    ended_at: float | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    """JSON: lifetimes in force, boot-time anchors, variables, execution count, cached kernel_info, lost and restored lists."""
+    version: int = 0
+
+
+@dataclass(slots=True)
+class SandboxRow:
+    sandbox_id: str
+    engine_id: str
+    session_id: str
+    profile: str
+    state: str
+    relay_uid: int
+    user_uid: int
+    marker: str
+    epoch: int
+    created_at: float
+    claimed_at: float | None = None
+    ended_at: float | None = None
+    reason: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ExecutionRow:
+    """``msg_id`` is the execute_request's; ``source``: ``jupyter`` or ``rest``; the code itself is not here, only its hash."""
+
+    execution_id: str
+    session_id: str
+    tenant: str
+    user: str
+    msg_id: str
+    source: str
+    state: str
+    generation: int
+    code_sha256: str
+    created_at: float
+    sandbox_id: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_reason: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    """JSON: lane number of the request, timeout, trace members (P34), output counters, execution_count."""
+
+
+@dataclass(slots=True)
+class NoticeRow:
+    session_id: str
+    kind: str
+    generation: int
+    at: float
+    body: dict[str, Any]
+    notice_id: int = 0
+    delivered: bool = False
+    """True once it was the first output of an execution (for kinds that are told that way)."""
+
+
+@dataclass(slots=True)
+class AuditRow:
+    """``tag`` is ``source:subject:action``, e.g. ``user:session:create``."""
+
+    at: float
+    tag: str
+    tenant: str
+    user: str
+    session_id: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DeclarationRow:
+    session_id: str
+    pattern: str
+    keep: bool
+    source: str
+    created_at: float
+
+
+class Records(Protocol):
+    """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable."""
+
+    async def open(self) -> None:
+        """Create or migrate the schema."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def instance_id(self) -> str:
+        """A name for this installation, made at first use."""
+        ...
+
+    async def acquire_lease(self, owner: str, now: float, ttl_s: float) -> int:
+        """Become the one gateway of this instance; returns an epoch above every earlier one. Raises Conflict while another holds it."""
+        ...
+
+    async def renew_lease(self, owner: str, now: float, ttl_s: float) -> bool: ...
+    async def release_lease(self, owner: str) -> None: ...
+
+    async def put_session(self, row: SessionRow) -> None: ...
+    async def get_session(self, session_id: str) -> SessionRow | None: ...
+    async def list_sessions(
+        self, *, tenant: str | None = None, user: str | None = None, live_only: bool = False, limit: int = 1000, offset: int = 0
+    ) -> list[SessionRow]:
+        """Newest first. ``live_only``: not ENDED."""
+        ...
+
+    async def put_sandbox(self, row: SandboxRow) -> None: ...
+    async def get_sandbox(self, sandbox_id: str) -> SandboxRow | None: ...
+    async def list_sandboxes(self, *, session_id: str | None = None, live_only: bool = True) -> list[SandboxRow]:
+        """``live_only``: not GONE."""
+        ...
+
+    async def put_execution(self, row: ExecutionRow) -> None: ...
+    async def get_execution(self, execution_id: str) -> ExecutionRow | None: ...
+    async def list_executions(
+        self, session_id: str, *, unfinished_only: bool = False, limit: int = 100
+    ) -> list[ExecutionRow]:
+        """Oldest first (the newest ``limit``)."""
+        ...
+
+    async def add_notice(self, row: NoticeRow) -> int: ...
+    async def list_notices(self, session_id: str, *, undelivered_only: bool = False, limit: int = 100) -> list[NoticeRow]: ...
+    async def mark_delivered(self, session_id: str, notice_ids: list[int]) -> None: ...
+
+    async def put_declaration(self, row: DeclarationRow) -> None: ...
+    async def list_declarations(self, session_id: str) -> list[DeclarationRow]: ...
+    async def delete_declaration(self, session_id: str, pattern: str) -> bool: ...
+
+    async def add_artifact(self, artifact: Artifact) -> None: ...
+    async def list_artifacts(self, session_id: str, *, latest_only: bool = True) -> list[Artifact]:
+        """``latest_only``: one version a path, the newest; a path whose newest version is a deletion is left out."""
+        ...
+
+    async def get_artifact(self, artifact_id: str) -> Artifact | None: ...
+    async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
+        """Record that the user deleted this path: it is not restored any more."""
+        ...
+
+    async def add_audit(self, row: AuditRow) -> None: ...
+    async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]: ...
