@@ -1,0 +1,138 @@
+"""What the HTTP layer may ask of the service layer, as protocols: the facade's shape in one place.
+
+Every method that takes a ``Principal`` checks owner and tenant itself and raises ``NotFound`` for what is somebody else's.
+JSON-ready dictionaries have the shapes of ``docs/api.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from ..domain.model import Principal
+from .journal import Entry
+
+Json = dict[str, Any]
+
+
+class Sink(Protocol):
+    """One client's end of an attachment: a websocket or an event stream."""
+
+    def deliver(self, entry: Entry) -> int:
+        """Send without blocking; returns the bytes that are now queued towards this client."""
+        ...
+
+    async def flushed(self) -> None:
+        """Wait until what was delivered has left. Raises ConnectionError when the client is gone."""
+        ...
+
+    def gap(self, after: int, oldest: int) -> None:
+        """Tell the client that entries between are no longer kept."""
+        ...
+
+    def closed(self, code: str) -> None:
+        """The service ends the attachment: ``session_ended``, ``shutdown``, ``replaced``, ``unauthenticated`` or ``fault``."""
+        ...
+
+
+class Attachment(Protocol):
+    """A reader with a cursor in a session's journal."""
+
+    key: str
+
+    def confirm(self, index: int) -> None:
+        """The client has everything up to ``index`` (a websocket's pong, an event stream's resume point)."""
+        ...
+
+    def detach(self) -> None: ...
+
+
+class SessionFacade(Protocol):
+    session_id: str
+
+    def to_json(self) -> Json:
+        """The Session representation."""
+        ...
+
+    def kernel_model(self) -> Json:
+        """Jupyter's kernel model: ``{id, name, last_activity, execution_state, connections}``."""
+        ...
+
+    def attach(self, key: str, sink: Sink, *, after: int | None, jupyter: bool) -> Attachment:
+        """``key`` names the client over reconnects (``ws:SESSION_ID``); an older attachment with the same key is replaced.
+
+        ``after``: the journal index to start behind; None = the recorded position of ``key``, else the end. ``jupyter``: only
+        kernel messages meant for this key or for all; else everything. Raises QuotaExceeded, SessionEnded.
+        """
+        ...
+
+    def from_client(self, key: str, message: bytes) -> None:
+        """A v1 kernel message from a websocket. Raises BadRequest (the message is dropped, the connection may stay)."""
+        ...
+
+    def keep_alive(self) -> None: ...
+    def recycle(self) -> None: ...
+    def end(self, reason: str = "user", by: str = "") -> None: ...
+    async def interrupt(self) -> None: ...
+    async def restart(self) -> None:
+        """Restart the kernel (or open a sandbox when there is none); returns when the kernel is ready. Raises Unavailable."""
+        ...
+
+    async def execute(
+        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False
+    ) -> str:
+        """Queue an execution; returns its id. Raises GenerationMismatch, QuotaExceeded, SessionEnded."""
+        ...
+
+    async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
+        """True once it is finished. Raises NotFound."""
+        ...
+
+    async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json: ...
+    async def list_executions(self) -> list[Json]: ...
+    async def cancel_execution(self, execution_id: str) -> None: ...
+    def answer_stdin(self, execution_id: str, value: str) -> None: ...
+    async def notices(self) -> list[Json]: ...
+
+    async def list_files(self) -> Json: ...
+    def read_file(self, path: str) -> AsyncIterator[bytes]:
+        """Raises NotFound or PathRefused before the first chunk."""
+        ...
+
+    async def write_file(self, path: str, size: int, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
+        """Raises PathRefused, TooLarge, Conflict (exists), Unavailable."""
+        ...
+
+    async def delete_file(self, path: str) -> None: ...
+    async def declarations(self) -> list[Json]: ...
+    async def declare(self, pattern: str, keep: bool, source: str) -> Json: ...
+    async def undeclare(self, pattern: str) -> None: ...
+    async def artifacts(self) -> list[Json]: ...
+
+
+class GatewayFacade(Protocol):
+    """The whole service."""
+
+    async def create_session(
+        self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
+    ) -> SessionFacade:
+        """Raises QuotaExceeded, ProfileUnavailable, NotFound (unknown profile), Unavailable."""
+        ...
+
+    async def session(self, principal: Principal, session_id: str, *, admin: bool = False, ended: bool = False) -> SessionFacade:
+        """Owner's own; with ``admin`` also what an admin may see. Raises NotFound; SessionEnded unless ``ended``."""
+        ...
+
+    async def sessions(self, principal: Principal, *, everyone: bool = False, ended: bool = False) -> list[Json]: ...
+    async def live_sessions(self, principal: Principal) -> list[SessionFacade]:
+        """The caller's own sessions that have not ended, newest first."""
+        ...
+
+    async def admin_sessions(self, principal: Principal) -> list[Json]: ...
+    async def audit(self, principal: Principal) -> list[Json]: ...
+    def profiles(self) -> Json: ...
+    async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]: ...
+    async def health(self) -> tuple[bool, Json]: ...
+    def statistics(self) -> Json: ...
+
+    started_at: float
