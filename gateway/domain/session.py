@@ -1,0 +1,562 @@
+"""A session's life as one pure table: ``step(state, event, now) -> (state, commands)``.
+
+``now`` and every time kept here is boot time in seconds (it goes on while the machine sleeps and never jumps). An event that
+the table does not hold for the present state raises ``InvalidTransition`` and changes nothing. Results of commands come back
+as events that name their sandbox; one that names another sandbox than the session's own is stale: it never changes the state
+and only asks for that sandbox to be discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..errors import InvalidTransition
+from .model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
+
+
+class Phase(StrEnum):
+    """Where a drain stands."""
+
+    FINISHING = "finishing"
+    KILLING = "killing"
+    PERSISTING = "persisting"
+    DESTROYING = "destroying"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED."""
+
+    lifetimes: Lifetimes
+    state: SessionState = SessionState.NEW
+    generation: int = 1
+    sandbox_id: str = ""
+    reason: str = ""
+    phase: Phase | None = None
+    ending: bool = False
+    wanted: bool = False
+    busy: bool = False
+    idle_since: float | None = None
+    claimed_at: float | None = None
+    drain_since: float | None = None
+    quarantined_at: float | None = None
+    retry_at: float | None = None
+    attempts: int = 0
+    warned: frozenset[str] = frozenset()
+
+    @property
+    def idle_deadline(self) -> float | None:
+        if self.state is not SessionState.ACTIVE or self.busy or self.idle_since is None:
+            return None
+        return self.idle_since + self.lifetimes.idle_s
+
+    @property
+    def max_deadline(self) -> float | None:
+        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
+
+
+QUARANTINE_MAX_S = 3600.0
+RETRY_S = 5.0
+RETRY_MAX_S = 120.0
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxEvent(Event):
+    """The result of a command about one sandbox."""
+
+    sandbox_id: str
+
+
+class Wanted(Event):
+    """Work needs a sandbox (a new session, an execution, a restart)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxReady(SandboxEvent):
+    """A sandbox was claimed for this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed(Event):
+    """No sandbox could be had; ``exit_reason`` is what waiting executions are told."""
+
+    exit_reason: ExitReason = ExitReason.PLATFORM_FAULT
+    detail: str = ""
+
+
+class FilesRestored(SandboxEvent):
+    """Declared files are back; the session may work."""
+
+
+class Busy(Event):
+    """An execution began and none was running."""
+
+
+class Idle(Event):
+    """The last running execution is complete."""
+
+
+class Activity(Event):
+    """An upload, a declaration or a keep-alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecycleRequested(Event):
+    reason: EndReason = EndReason.USER
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequested(Event):
+    reason: EndReason = EndReason.USER
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested(Event):
+    """A kernel restart in the same sandbox. ``exit_reason``: what the running executions are told."""
+
+    exit_reason: ExitReason = ExitReason.INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDied(SandboxEvent):
+    exit_reason: ExitReason = ExitReason.KERNEL_DIED
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxGone(SandboxEvent):
+    """The sandbox ended by itself, broke the protocol, or must be ended at once without persisting."""
+
+    reason: EndReason = EndReason.CRASH
+
+
+class UserKilled(SandboxEvent):
+    """No process of the user is left."""
+
+
+class Persisted(SandboxEvent):
+    """Every declared file is stored and verified."""
+
+
+class PersistFailed(SandboxEvent):
+    """The store cannot take them now."""
+
+
+class Destroyed(SandboxEvent):
+    """The engine confirms that the sandbox is gone."""
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    pass
+
+
+class ObtainSandbox(Command):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxCommand(Command):
+    sandbox_id: str
+
+
+class RestoreFiles(SandboxCommand):
+    pass
+
+
+class KillUser(SandboxCommand):
+    pass
+
+
+class Persist(SandboxCommand):
+    pass
+
+
+class Destroy(SandboxCommand):
+    pass
+
+
+class Discard(SandboxCommand):
+    """A sandbox that came too late: destroy it, nothing else."""
+
+
+class RestartKernel(SandboxCommand):
+    pass
+
+
+class OpenForWork(Command):
+    """Forward what waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailWork(Command):
+    """Finish every execution that is known now with this reason, the waiting ones too: none may run on a state not meant."""
+
+    exit_reason: ExitReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseVariables(Command):
+    """A generation ended: what it held is lost, because of ``reason``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Command):
+    kind: NoticeKind
+    reason: str = ""
+    lead_s: float = 0.0
+    detail: str = ""
+
+
+class Finish(Command):
+    """The session is over: close attachments, release what it holds."""
+
+
+Result = tuple[Session, list[Command]]
+
+
+# --- the timers that a state wants ------------------------------------------------------------------------------------
+
+
+def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
+    """Lead times in force, longest first; one not shorter than the timer itself becomes half of it."""
+    return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
+
+
+def timers(s: Session) -> dict[str, float]:
+    """Name -> boot time at which ``TimerFired(name)`` is due. The service keeps exactly these armed."""
+    wanted: dict[str, float] = {}
+    for name, deadline, total in (
+        ("idle", s.idle_deadline, s.lifetimes.idle_s),
+        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s),
+    ):
+        if deadline is None:
+            continue
+        wanted[name] = deadline
+        for lead in leads(total, s.lifetimes.warn_before_s):
+            key = f"{name}_warn:{lead:g}"
+            if key not in s.warned:
+                wanted[key] = deadline - lead
+    if s.state is SessionState.DRAINING and s.phase is Phase.FINISHING and s.drain_since is not None:
+        wanted["drain"] = s.drain_since + s.lifetimes.drain_grace_s
+    if s.state is SessionState.QUARANTINED and s.retry_at is not None:
+        wanted["persist"] = s.retry_at
+    return wanted
+
+
+# --- handlers ---------------------------------------------------------------------------------------------------------
+
+
+def _lose(s: Session, reason: str) -> Result:
+    return replace(s, generation=s.generation + 1), [LoseVariables(reason)]
+
+
+def _drain(s: Session, now: float, reason: str, *, ending: bool = False, finish: bool = False) -> Result:
+    """Begin to end the sandbox; with ``finish`` a running execution has its grace first."""
+    s = replace(s, state=SessionState.DRAINING, reason=reason, ending=ending, drain_since=now, wanted=False)
+    if finish and s.busy:
+        return replace(s, phase=Phase.FINISHING), []
+    return _kill(s)
+
+
+def _kill(s: Session) -> Result:
+    s, lost = _lose(replace(s, phase=Phase.KILLING), s.reason)
+    reason = ExitReason.SANDBOX_ENDED
+    return s, [*lost, FailWork(reason), KillUser(s.sandbox_id)]
+
+
+def _destroy(s: Session) -> Result:
+    return replace(s, state=SessionState.DRAINING, phase=Phase.DESTROYING, retry_at=None), [Destroy(s.sandbox_id)]
+
+
+def _rest(s: Session) -> Session:
+    """No sandbox any more."""
+    return replace(
+        s, state=SessionState.DORMANT, sandbox_id="", phase=None, busy=False, idle_since=None, claimed_at=None,
+        drain_since=None, quarantined_at=None, retry_at=None, attempts=0, warned=frozenset(),
+    )  # fmt: skip
+
+
+def _start(s: Session, e: Event, now: float) -> Result:
+    return replace(s, state=SessionState.STARTING, wanted=False), [ObtainSandbox()]
+
+
+def _nothing(s: Session, e: Event, now: float) -> Result:
+    return s, []
+
+
+def _want(s: Session, e: Event, now: float) -> Result:
+    return replace(s, wanted=True), []
+
+
+def _claimed(s: Session, e: SandboxReady, now: float) -> Result:
+    if s.sandbox_id:
+        return s, [Discard(e.sandbox_id)]
+    return replace(s, sandbox_id=e.sandbox_id, claimed_at=now, warned=frozenset()), [RestoreFiles(e.sandbox_id)]
+
+
+def _restored(s: Session, e: Event, now: float) -> Result:
+    return replace(s, state=SessionState.ACTIVE, idle_since=now, busy=False), [Tell(NoticeKind.RESTORED), OpenForWork()]
+
+
+def _start_failed(s: Session, e: StartFailed, now: float) -> Result:
+    told: list[Command] = [FailWork(e.exit_reason, detail=e.detail), Tell(NoticeKind.START_FAILED, detail=e.detail)]
+    if s.sandbox_id:
+        s = replace(s, reason=EndReason.CRASH, ending=False)
+        s, more = _destroy(s)
+        return s, told + more
+    return _rest(s), told
+
+
+def _stop_starting(s: Session, e: RecycleRequested | EndRequested, now: float) -> Result:
+    ending = isinstance(e, EndRequested)
+    if s.sandbox_id:
+        s, commands = _destroy(replace(s, reason=e.reason, ending=ending))
+        return s, [FailWork(ExitReason.SANDBOX_ENDED), *commands]
+    s = replace(_rest(s), reason=e.reason)
+    told: list[Command] = [FailWork(ExitReason.SANDBOX_ENDED)]
+    if ending:
+        return replace(s, state=SessionState.ENDED), [*told, Tell(NoticeKind.ENDED, e.reason), Finish()]
+    return s, told
+
+
+def _gone_starting(s: Session, e: SandboxGone, now: float) -> Result:
+    s, commands = _destroy(replace(s, reason=e.reason, ending=False))
+    return s, [FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.START_FAILED, e.reason), *commands]
+
+
+def _busy(s: Session, e: Event, now: float) -> Result:
+    idle_warnings = {w for w in s.warned if w.startswith("idle")}
+    return replace(s, busy=True, idle_since=None, warned=s.warned - idle_warnings), []
+
+
+def _idle(s: Session, e: Event, now: float) -> Result:
+    return replace(s, busy=False, idle_since=now), []
+
+
+def _activity(s: Session, e: Event, now: float) -> Result:
+    if s.busy:
+        return s, []
+    return _idle(_busy(s, e, now)[0], e, now)
+
+
+def _timer(s: Session, e: TimerFired, now: float) -> Result:
+    due = timers(s).get(e.name)
+    if due is None or now < due:
+        return s, []  # it was moved, or fired early: what is armed is what counts
+    if e.name == "idle":
+        return _drain(s, now, EndReason.IDLE_TIMEOUT)
+    if e.name == "max":
+        return _drain(s, now, EndReason.MAX_LIFETIME, finish=True)
+    kind, _, lead = e.name.partition("_warn:")
+    notice = NoticeKind.IDLE_WARNING if kind == "idle" else NoticeKind.MAX_WARNING
+    reason = EndReason.IDLE_TIMEOUT if kind == "idle" else EndReason.MAX_LIFETIME
+    return replace(s, warned=s.warned | {e.name}), [Tell(notice, reason, float(lead))]
+
+
+def _recycle(s: Session, e: RecycleRequested, now: float) -> Result:
+    return _drain(s, now, e.reason)
+
+
+def _end(s: Session, e: EndRequested, now: float) -> Result:
+    return _drain(s, now, e.reason, ending=True)
+
+
+def _restart(s: Session, e: RestartRequested, now: float) -> Result:
+    s, lost = _lose(s, "restart")
+    return replace(s, busy=False, idle_since=now), [
+        *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_RESTARTED, e.exit_reason), RestartKernel(s.sandbox_id),
+    ]  # fmt: skip
+
+
+def _kernel_died(s: Session, e: KernelDied, now: float) -> Result:
+    s, lost = _lose(s, e.exit_reason)
+    return replace(s, busy=False, idle_since=now), [
+        *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_DIED, e.exit_reason), RestartKernel(s.sandbox_id),
+    ]  # fmt: skip
+
+
+_GONE_TO_EXIT = {EndReason.OUT_OF_MEMORY: ExitReason.MEMORY_LIMIT}
+
+
+def _gone(s: Session, e: SandboxGone, now: float) -> Result:
+    s, lost = _lose(replace(s, reason=e.reason, ending=False, busy=False), e.reason)
+    s, commands = _destroy(s)
+    exit_reason = _GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)
+    return s, [*lost, FailWork(exit_reason), Tell(NoticeKind.FILES_LOST, e.reason), *commands]
+
+
+def _gone_draining(s: Session, e: SandboxGone, now: float) -> Result:
+    if s.phase is Phase.DESTROYING:
+        return s, []
+    commands: list[Command] = []
+    if s.phase is Phase.FINISHING:
+        s, commands = _lose(s, e.reason)
+        commands.append(FailWork(_GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)))
+    s, more = _destroy(s)
+    return s, [*commands, Tell(NoticeKind.FILES_LOST, e.reason), *more]
+
+
+def _drain_idle(s: Session, e: Event, now: float) -> Result:
+    s = replace(s, busy=False)
+    return _kill(s) if s.phase is Phase.FINISHING else (s, [])
+
+
+def _drain_timer(s: Session, e: TimerFired, now: float) -> Result:
+    due = timers(s).get(e.name)
+    return _kill(s) if e.name == "drain" and due is not None and now >= due else (s, [])
+
+
+def _drain_died(s: Session, e: KernelDied, now: float) -> Result:
+    return _kill(replace(s, busy=False)) if s.phase is Phase.FINISHING else (s, [])
+
+
+def _killed(s: Session, e: Event, now: float) -> Result:
+    if s.phase is not Phase.KILLING:
+        return s, []
+    return replace(s, phase=Phase.PERSISTING, busy=False), [Persist(s.sandbox_id)]
+
+
+def _persisted(s: Session, e: Event, now: float) -> Result:
+    return _destroy(s) if s.phase in (Phase.PERSISTING, None) else (s, [])
+
+
+def _persist_failed(s: Session, e: Event, now: float) -> Result:
+    if s.state is SessionState.DRAINING and s.phase is not Phase.PERSISTING:
+        return s, []
+    since = now if s.quarantined_at is None else s.quarantined_at
+    if now - since >= QUARANTINE_MAX_S:
+        s, commands = _destroy(s)
+        return s, [Tell(NoticeKind.FILES_LOST, s.reason), *commands]
+    told: list[Command] = [] if s.quarantined_at is not None else [Tell(NoticeKind.QUARANTINED, s.reason)]
+    delay = min(RETRY_S * 2**s.attempts, RETRY_MAX_S)
+    return replace(
+        s, state=SessionState.QUARANTINED, phase=None, quarantined_at=since, retry_at=now + delay, attempts=s.attempts + 1
+    ), told
+
+
+def _retry(s: Session, e: TimerFired, now: float) -> Result:
+    if e.name != "persist" or s.retry_at is None or now < s.retry_at:
+        return s, []
+    return replace(s, retry_at=None), [Persist(s.sandbox_id)]
+
+
+def _destroyed(s: Session, e: Event, now: float) -> Result:
+    ending, wanted = s.ending, s.wanted
+    s = replace(_rest(s), ending=False, wanted=False)
+    if ending:
+        return replace(s, state=SessionState.ENDED), [
+            FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish(),
+        ]  # fmt: skip
+    told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)]
+    if wanted:
+        s, more = _start(s, e, 0.0)
+        return s, told + more
+    return s, told
+
+
+def _end_later(s: Session, e: EndRequested, now: float) -> Result:
+    return replace(s, ending=True, reason=s.reason or e.reason), []
+
+
+def _end_now(s: Session, e: EndRequested, now: float) -> Result:
+    return replace(s, state=SessionState.ENDED, reason=e.reason), [Tell(NoticeKind.ENDED, e.reason), Finish()]
+
+
+_S = SessionState
+Handler = Callable[..., Result]
+
+TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
+    (_S.NEW, Wanted): _start,
+    (_S.NEW, EndRequested): _end_now,
+    (_S.STARTING, Wanted): _nothing,
+    (_S.STARTING, Activity): _nothing,
+    (_S.STARTING, RestartRequested): _nothing,
+    (_S.STARTING, SandboxReady): _claimed,
+    (_S.STARTING, FilesRestored): _restored,
+    (_S.STARTING, StartFailed): _start_failed,
+    (_S.STARTING, RecycleRequested): _stop_starting,
+    (_S.STARTING, EndRequested): _stop_starting,
+    (_S.STARTING, SandboxGone): _gone_starting,
+    (_S.STARTING, KernelDied): _gone_starting,
+    (_S.STARTING, TimerFired): _nothing,
+    (_S.ACTIVE, Wanted): _nothing,
+    (_S.ACTIVE, Busy): _busy,
+    (_S.ACTIVE, Idle): _idle,
+    (_S.ACTIVE, Activity): _activity,
+    (_S.ACTIVE, TimerFired): _timer,
+    (_S.ACTIVE, RecycleRequested): _recycle,
+    (_S.ACTIVE, EndRequested): _end,
+    (_S.ACTIVE, RestartRequested): _restart,
+    (_S.ACTIVE, KernelDied): _kernel_died,
+    (_S.ACTIVE, SandboxGone): _gone,
+    (_S.DRAINING, Wanted): _want,
+    (_S.DRAINING, Busy): _nothing,
+    (_S.DRAINING, Idle): _drain_idle,
+    (_S.DRAINING, Activity): _nothing,
+    (_S.DRAINING, TimerFired): _drain_timer,
+    (_S.DRAINING, RecycleRequested): _nothing,
+    (_S.DRAINING, RestartRequested): _want,
+    (_S.DRAINING, EndRequested): _end_later,
+    (_S.DRAINING, KernelDied): _drain_died,
+    (_S.DRAINING, SandboxGone): _gone_draining,
+    (_S.DRAINING, UserKilled): _killed,
+    (_S.DRAINING, Persisted): _persisted,
+    (_S.DRAINING, PersistFailed): _persist_failed,
+    (_S.DRAINING, Destroyed): _destroyed,
+    (_S.QUARANTINED, Wanted): _want,
+    (_S.QUARANTINED, Activity): _nothing,
+    (_S.QUARANTINED, RecycleRequested): _nothing,
+    (_S.QUARANTINED, RestartRequested): _want,
+    (_S.QUARANTINED, EndRequested): _end_later,
+    (_S.QUARANTINED, TimerFired): _retry,
+    (_S.QUARANTINED, Persisted): _persisted,
+    (_S.QUARANTINED, PersistFailed): _persist_failed,
+    (_S.QUARANTINED, SandboxGone): _gone_draining,
+    (_S.QUARANTINED, KernelDied): _nothing,
+    (_S.DORMANT, Wanted): _start,
+    (_S.DORMANT, RestartRequested): _start,
+    (_S.DORMANT, RecycleRequested): _nothing,
+    (_S.DORMANT, Activity): _nothing,
+    (_S.DORMANT, TimerFired): _nothing,
+    (_S.DORMANT, EndRequested): _end_now,
+    (_S.ENDED, TimerFired): _nothing,
+    (_S.ENDED, EndRequested): _nothing,
+}
+
+
+def step(s: Session, event: Event, now: float) -> Result:
+    """The next state and what is to be done. ``now``: boot time, seconds. Raises ``InvalidTransition``."""
+    if isinstance(event, SandboxReady):
+        if s.state is not SessionState.STARTING:
+            return s, [Discard(event.sandbox_id)]
+    elif isinstance(event, SandboxEvent) and event.sandbox_id != s.sandbox_id:
+        return s, []
+    elif isinstance(event, StartFailed) and s.state is not SessionState.STARTING:
+        return s, []
+    handler = TABLE.get((s.state, type(event)))
+    if handler is None:
+        raise InvalidTransition(f"{type(event).__name__} is not possible while the session is {s.state}")
+    result: Result = handler(s, event, now)
+    return result
+
