@@ -1,157 +1,196 @@
-"""Which paths and patterns may be used, and which files of a sandbox are kept. Pure.
+"""Which files of a sandbox are kept. Pure.
 
 What the sandbox says of its files is not trusted: names are checked here, sizes only decide what is asked for (the
 bytes are counted again when they arrive).
-
-Patterns are globs over ``/``-separated paths: ``*`` is any run of characters but ``/``, ``?`` is one of them, ``**``
-standing alone is any number of folders. Brackets mean themselves: people declare ``report [final].xlsx`` by its name.
-A pattern whose last part has no wildcard also covers a folder of that name: whoever keeps ``models`` means what is in
-it. Matching takes linear time for any pattern and any name; both may come from code that wants to stall the gateway.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import PathRefused
 from .model import FileInfo
+from .paths import INPUTS, Pattern, check_path, printable
 
-MAX_SEGMENT_BYTES = 255
-MAX_PATH_BYTES = 1024
-MAX_DEPTH = 16
-MAX_PATTERN_CHARS = 255
-MAX_DECLARATIONS = 64
+MAX_DECLARATIONS = 32
 """More than this many a session are refused, so that matching a full listing stays cheap."""
-INPUTS = "in"
-"""The folder of uploads: written by the gateway, read-only to the user's code, a root of its own in the relay."""
-
-_SPOOFING = frozenset("\u200e\u200f\u2028\u2029\u061c\ufeff" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
-"""Marks that reorder or hide a shown name (``exe.fdp`` as ``pdf.exe``), and separators that break a line."""
 
 
-def check_path(path: str) -> str:
-    """The path unchanged, when it may be used: relative, POSIX, within bounds. Raises PathRefused.
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a user said of a pattern: keep it, or (``keep=False``) do not. ``at``: seconds since the epoch."""
 
-    Does not ask for NFC: a file that the user's code named otherwise must be found under the name that it has.
+    pattern: str
+    keep: bool = True
+    at: float = 0.0
+
+
+DEFAULT_DECLARATIONS = (Declaration("out/**"), Declaration(INPUTS + "/**"))
+"""In force until the user says otherwise: results, and what they uploaded."""
+
+
+class Declarations:
+    """The user's declarations over the defaults.
+
+    Of those that cover a file the most specific decides; between equals the latest. Any that the user made goes before
+    the defaults, so that ``**`` with ``keep=False`` means it. Raises PathRefused for a pattern that is no good.
     """
-    try:
-        raw = path.encode("utf-8")
-    except UnicodeEncodeError:
-        raise PathRefused("A file name must be valid UTF-8.") from None
-    if not path:
-        raise PathRefused("A path may not be empty.")
-    if len(raw) > MAX_PATH_BYTES:
-        raise PathRefused(f"A path may have at most {MAX_PATH_BYTES} bytes.")
-    if path.startswith("/"):
-        raise PathRefused("A path must be relative to the workspace, without a leading slash.")
-    if path.startswith("-"):
-        raise PathRefused("A path may not begin with a dash: a program would take it for an option.")
-    if "\\" in path:
-        raise PathRefused("A path uses / between its parts, and no backslash.")
-    for char in path:
-        if char in _SPOOFING or unicodedata.category(char) == "Cc":
-            raise PathRefused("A path may not contain control characters.")
-    segments = path.split("/")
-    if len(segments) > MAX_DEPTH:
-        raise PathRefused(f"A path may have at most {MAX_DEPTH} parts.")
-    for segment in segments:
-        if segment in ("", ".", ".."):
-            raise PathRefused("A path may not have empty parts, '.' or '..'.")
-        if len(segment.encode()) > MAX_SEGMENT_BYTES:
-            raise PathRefused(f"Each part of a path may have at most {MAX_SEGMENT_BYTES} bytes.")
-    return path
+
+    def __init__(
+        self, declared: Iterable[Declaration] = (), defaults: Iterable[Declaration] = DEFAULT_DECLARATIONS
+    ) -> None:
+        self._ordered = [
+            (pattern, declaration.keep, own)
+            for own, group in ((True, declared), (False, defaults))
+            for pattern, declaration in self._ranked(group)
+        ]
+
+    @staticmethod
+    def _ranked(group: Iterable[Declaration]) -> list[tuple[Pattern, Declaration]]:
+        """The deciding one first; ``at`` and then the place in the sequence tell which is later."""
+        numbered = [(Pattern(declaration.pattern), declaration, place) for place, declaration in enumerate(group)]
+        numbered.sort(key=lambda item: (item[0].specificity, item[1].at, item[2]), reverse=True)
+        return [(pattern, declaration) for pattern, declaration, _ in numbered]
+
+    def decide(self, path: str) -> tuple[bool, bool]:
+        """``(kept, by the user's own word)``."""
+        for pattern, keep, own in self._ordered:
+            if pattern.matches(path):
+                return keep, own
+        return False, False
 
 
-def clean_path(path: str, *, not_below: Sequence[str] = ()) -> str:
-    """A path given by a person or program, in NFC, checked. ``not_below``: folders where this caller may not write.
+class Refusal(StrEnum):
+    """Why a declared file is not kept. ``str()`` is the code; ``sentence`` is for a person."""
 
-    Raises PathRefused.
-    """
-    path = check_path(nfc(path))
-    for folder in not_below:
-        if path == folder or path.startswith(folder + "/"):
-            raise PathRefused(f"Nothing may be written to {folder}/ this way.")
-    return path
-
-
-def nfc(text: str) -> str:
-    """Composed form, so that an e with an accent has one spelling whatever keyboard it came from."""
-    return unicodedata.normalize("NFC", text)
-
-
-def split_root(path: str) -> tuple[str, str]:
-    """``in/a.csv`` -> ``("in", "a.csv")``, ``out/b`` -> ``("workspace", "out/b")``: the relay's root and the path there."""
-    folder, _, rest = path.partition("/")
-    return (INPUTS, rest) if folder == INPUTS and rest else ("workspace", path)
-
-
-def join_root(root: str, path: str) -> str:
-    """The inverse of ``split_root``."""
-    return f"{INPUTS}/{path}" if root == INPUTS else path
-
-
-def printable(path: str) -> str:
-    """An untrusted name in a form that is safe to show and log: odd characters escaped, at most 300 characters."""
-    shown = "".join(
-        char if char.isprintable() and char not in _SPOOFING else char.encode("unicode_escape").decode() for char in path[:300]
-    )
-    return shown[:300]
-
-
-class Pattern:
-    """A checked, compiled pattern. Raises PathRefused."""
-
-    __slots__ = ("_parts", "literal_prefix", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = check_pattern(text)
-        self._parts = [_ANY if part == "**" else _Part(part) for part in self.text.split("/")]
-        wild = [self.text.find(mark) for mark in "*?" if mark in self.text]
-        self.literal_prefix = self.text[: min(wild)] if wild else self.text
-
-    def matches(self, path: str) -> bool:
-        """Whether the pattern covers this file. Compares composed forms, so that either spelling of a name matches."""
-        composed = path if path.isascii() else nfc(path)
-        if not composed.startswith(self.literal_prefix):
-            return False
-        names = composed.split("/")
-        covers_folder = isinstance(self._parts[-1], _Part) and self._parts[-1].literal
-        # Which pattern positions are reachable after each name: a walk of at most 16 x 128 steps.
-        reachable = self._closure({0})
-        for name in names:
-            following: set[int] = set()
-            for position in reachable:
-                if position == len(self._parts):
-                    if covers_folder:
-                        following.add(position)
-                    continue
-                part = self._parts[position]
-                if part is _ANY:
-                    following.add(position)
-                elif isinstance(part, _Part) and part.matches(name):
-                    following.add(position + 1)
-            reachable = self._closure(following)
-            if not reachable:
-                return False
-        return len(self._parts) in reachable
-
-    def _closure(self, positions: set[int]) -> set[int]:
-        """``**`` may also stand for nothing; but not at the end, where ``out/**`` means something in it."""
-        for position in sorted(positions):
-            while position < len(self._parts) - 1 and self._parts[position] is _ANY:
-                position += 1
-                positions.add(position)
-            if position == len(self._parts) - 1 and self._parts[position] is _ANY and position not in positions:
-                positions.add(position)
-        if positions and self._parts[-1] is _ANY and len(self._parts) - 1 in positions:
-            positions.add(_BEFORE_LAST)
-        return positions
+    LINK = "link"
+    NOT_A_FILE = "not_a_file"
+    BAD_NAME = "bad_name"
+    BAD_SIZE = "bad_size"
+    TOO_LARGE = "too_large"
+    SESSION_FULL = "session_full"
+    TOO_MANY = "too_many"
 
     @property
-    def specificity(self) -> tuple[bool, int, int]:
-        """Larger is more specific: no wildcard at all, then the longer literal beginning, then more literal characters."""
-        literal = len(self.text.replace("*", "").replace("?", ""))
-        return literal == len(self.text), len(self.literal_prefix), literal
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Refusal.LINK: "It is a link; only regular files are kept.",
+    Refusal.NOT_A_FILE: "It is not a regular file.",
+    Refusal.BAD_NAME: "Its name cannot be kept (length, depth, control characters or a backslash).",
+    Refusal.BAD_SIZE: "The sandbox reported an impossible size.",
+    Refusal.TOO_LARGE: "It is larger than one file may be.",
+    Refusal.SESSION_FULL: "The session's kept files have reached their total size.",
+    Refusal.TOO_MANY: "The session has too many kept files.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PersistLimits:
+    """Bytes and counts. Sizes are apparent: a sparse file counts in full, for that is what a restore would write."""
+
+    file_bytes: int = 256 * 1024**2
+    session_bytes: int = 2 * 1024**3
+    files: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The size and time of a file when its stored version was read, see ``stamp``."""
+
+    size: int
+    mtime_ns: int
+
+
+def stamp(info: FileInfo, read_at: float) -> Stored:
+    """What to remember of a file that was stored. ``read_at``: when it was read, seconds since the epoch.
+
+    A file changed less than two seconds before it was read may change again within the same tick of its file system's
+    clock; its time is then not remembered, so that the next look takes it for changed.
+    """
+    fresh = read_at * 1e9 - info.mtime_ns < 2e9
+    return Stored(info.size, -1 if fresh else info.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``keep``: to be read and stored, the user's own words first, small ones first. ``unchanged``: already stored.
+
+    ``refused``: declared and yet not kept, ``(printable path, why)``. ``undeclared``: what a recycle loses.
+    """
+
+    keep: list[FileInfo]
+    refused: list[tuple[str, Refusal]]
+    undeclared: list[FileInfo]
+    unchanged: list[FileInfo]
+
+
+def plan_persist(
+    listing: Iterable[FileInfo],
+    declarations: Declarations,
+    already_stored: Mapping[str, Stored],
+    limits: PersistLimits = PersistLimits(),
+) -> Plan:
+    """Sort a sandbox's listing into what is kept, refused and lost.
+
+    The bounds hold for everything kept, stored or not; what is stored already comes first, so that a flood of new files
+    never pushes out an old one. Folders are no entries of their own. A path listed twice counts once.
+    """
+    refused: list[tuple[str, Refusal]] = []
+    undeclared: list[FileInfo] = []
+    wanted: list[tuple[tuple[int, bool, int, str], FileInfo]] = []
+    seen: set[str] = set()
+    for info in listing:
+        if info.kind == "dir" or info.path in seen:
+            continue
+        seen.add(info.path)
+        kept, own = declarations.decide(info.path)
+        if not kept:
+            undeclared.append(info)
+        elif (why := _refusal(info, limits)) is not None:
+            refused.append((printable(info.path), why))
+        else:
+            rank = _rank(info, already_stored.get(info.path))
+            wanted.append(((rank, not own, info.size, info.path), info))
+    wanted.sort(key=lambda item: item[0])
+    keep: list[FileInfo] = []
+    unchanged: list[FileInfo] = []
+    total = 0
+    for (rank, *_), info in wanted:
+        if len(keep) + len(unchanged) >= limits.files:
+            refused.append((printable(info.path), Refusal.TOO_MANY))
+        elif total + info.size > limits.session_bytes:
+            refused.append((printable(info.path), Refusal.SESSION_FULL))
+        else:
+            total += info.size
+            (unchanged if rank == _UNCHANGED else keep).append(info)
+    return Plan(keep, refused, undeclared, unchanged)
+
+
+_UNCHANGED, _CHANGED, _NEW = range(3)
+
+
+def _rank(info: FileInfo, stored: Stored | None) -> int:
+    if stored is None:
+        return _NEW
+    return _UNCHANGED if (stored.size, stored.mtime_ns) == (info.size, info.mtime_ns) else _CHANGED
+
+
+def _refusal(info: FileInfo, limits: PersistLimits) -> Refusal | None:
+    if info.kind == "link":
+        return Refusal.LINK
+    if info.kind != "file":
+        return Refusal.NOT_A_FILE
+    try:
+        check_path(info.path)
+    except PathRefused:
+        return Refusal.BAD_NAME
+    if info.size < 0:
+        return Refusal.BAD_SIZE
+    if info.size > limits.file_bytes:
+        return Refusal.TOO_LARGE
+    return None
