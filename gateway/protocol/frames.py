@@ -7,23 +7,28 @@ lanes interleave. Every length is checked against its bound before anything is a
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, NoReturn
 
 PROTOCOL_VERSION = 1
 MAX_FRAME = 32 * 1024
 MAX_MESSAGE = 64 * 1024 * 1024
 MAX_JSON = 4 * 1024 * 1024
 """The most that a HELLO, ATTACH, CALL, RESULT or EVENT may hold."""
+MAX_NESTING = 32
 MARKER_BYTES = 32
 
-_HEADER = struct.Struct("<2sBBBxHIQIII")
+_HEADER = struct.Struct("<2sBBBBHIQIII")
 _MAGIC = b"SG"
 HEADER_BYTES = _HEADER.size
+_CRC_AT = HEADER_BYTES - 4
 MAX_PAYLOAD = MAX_FRAME - HEADER_BYTES
 _ACK = struct.Struct("<3Q")
 
@@ -53,13 +58,33 @@ LANES = len(Lane)
 RELIABLE = (Lane.CONTROL, Lane.KERNEL)
 """Lanes whose numbered messages are kept until acknowledged and sent again after a re-attach."""
 
-_KINDS = frozenset(int(k) for k in Kind)
-_LIMIT = {int(k): MAX_JSON for k in Kind} | {Kind.KERNEL: MAX_MESSAGE, Kind.FILE: 1024 * 1024, Kind.ACK: 64, Kind.PING: 64}
-_LIMIT[Kind.PONG] = 64
+_LIMIT = {int(k): MAX_JSON for k in Kind} | {
+    int(Kind.KERNEL): MAX_MESSAGE,
+    int(Kind.FILE): 1024 * 1024,
+    int(Kind.ACK): 64,
+    int(Kind.PING): 64,
+    int(Kind.PONG): 64,
+}
+_UNNUMBERED = frozenset(map(int, (Kind.HELLO, Kind.ATTACH, Kind.ACK, Kind.PING, Kind.PONG)))
+# (kind, lane) -> Kind, Lane: what may travel where, and the enum members without a constructor call a frame
+_ALLOWED = {(int(k), 0): (k, Lane.CONTROL) for k in (*map(Kind, _UNNUMBERED), Kind.KERNEL, Kind.CALL, Kind.RESULT)} | {
+    (int(Kind.KERNEL), 1): (Kind.KERNEL, Lane.KERNEL),
+    (int(Kind.EVENT), 1): (Kind.EVENT, Lane.KERNEL),
+    (int(Kind.FILE), 2): (Kind.FILE, Lane.FILES),
+}
 
 
 class FrameError(ValueError):
-    """The other side broke the protocol; the stream cannot be trusted until the next marker."""
+    """The other side broke the protocol; the stream cannot be trusted until the next marker.
+
+    ``messages``: those that became whole, from the same bytes, before the break.
+    """
+
+    messages: list[Message]
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.messages = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +98,37 @@ class Message:
     body: bytes
 
 
+def _frame(kind: int, lane: int, number: int, epoch: int, body: bytes | memoryview, offset: int) -> bytes:
+    piece = body[offset : offset + MAX_PAYLOAD]
+    head = _HEADER.pack(_MAGIC, PROTOCOL_VERSION, kind, lane, 0, len(piece), epoch, number, offset, len(body), 0)[:_CRC_AT]
+    return b"".join((head, zlib.crc32(piece, zlib.crc32(head)).to_bytes(4, "little"), piece))
+
+
+def _check_size(kind: int, size: int) -> None:
+    if size > _LIMIT[kind]:
+        raise FrameError(f"a message of kind {kind} may not have {size} bytes")
+
+
 def encode(kind: int, lane: int, number: int, epoch: int, body: bytes | memoryview) -> Iterator[bytes]:
     """Cut a message into frames, each ready for the wire.
 
     Raises ``FrameError`` when ``body`` is longer than its kind may be.
     """
-    total = len(body)
-    if total > _LIMIT[kind]:
-        raise FrameError(f"a message of kind {kind} may not have {total} bytes")
+    _check_size(kind, len(body))
     view = memoryview(body)
-    offset = 0
-    while True:
-        piece = view[offset : offset + MAX_PAYLOAD]
-        head = _HEADER.pack(_MAGIC, PROTOCOL_VERSION, kind, lane, len(piece), epoch, number, offset, total, 0)
-        crc = zlib.crc32(piece, zlib.crc32(head[:-4]))
-        yield b"".join((head[:-4], crc.to_bytes(4, "little"), piece))
-        offset += len(piece)
-        if offset >= total:
-            return
+    yield _frame(kind, lane, number, epoch, view, 0)
+    for offset in range(MAX_PAYLOAD, len(body), MAX_PAYLOAD):
+        yield _frame(kind, lane, number, epoch, view, offset)
 
 
-def encode_ack(received: tuple[int, ...], epoch: int) -> bytes:
+def encode_ack(received: Sequence[int], epoch: int) -> bytes:
     """A cumulative acknowledgement: the last number received whole, per lane."""
-    return next(encode(Kind.ACK, Lane.CONTROL, 0, epoch, _ACK.pack(*received)))
+    return next(encode(Kind.ACK, Lane.CONTROL, 0, epoch, pack_ack(received)))
+
+
+def pack_ack(received: Sequence[int]) -> bytes:
+    """The body of an ACK."""
+    return _ACK.pack(*received)
 
 
 def decode_ack(body: bytes) -> tuple[int, int, int]:
@@ -105,11 +138,56 @@ def decode_ack(body: bytes) -> tuple[int, int, int]:
     return a, b, c
 
 
-class _Open:
-    __slots__ = ("body", "kind", "number", "total")
+def encode_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
-    def __init__(self, kind: int, number: int, total: int) -> None:
-        self.kind, self.number, self.total = kind, number, total
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# a string that is never closed runs to the end, so that this takes linear time on anything
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
+def nesting(body: bytes, limit: int) -> int:
+    """How deep arrays and objects nest in JSON text, counted only until ``limit`` is passed; linear time, no recursion."""
+    if body.count(b"[") + body.count(b"{") <= limit:
+        return 0
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(body):
+        first = body[match.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > limit:
+                    break
+        elif first in b"]}":
+            depth -= 1
+    return deepest
+
+
+def decode_json(body: bytes) -> dict[str, Any]:
+    """A JSON object from the other side: at most ``MAX_JSON`` bytes and ``MAX_NESTING`` levels. Raises ``FrameError``."""
+    if len(body) > MAX_JSON:
+        raise FrameError("too much JSON")
+    if nesting(body, MAX_NESTING) > MAX_NESTING:
+        raise FrameError("JSON nests too deep")
+    try:
+        value = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FrameError("not JSON") from error
+    if type(value) is not dict:
+        raise FrameError("not a JSON object")
+    return value
+
+
+class _Open:
+    __slots__ = ("body", "identity")
+
+    def __init__(self, identity: tuple[int, int, int, int]) -> None:
+        self.identity = identity
         self.body = bytearray()
 
 
@@ -139,6 +217,11 @@ class Parser:
         """Bytes held now, for bounds and tests."""
         return len(self._buffer) + sum(len(o.body) for o in self._open if o)
 
+    @property
+    def deaf(self) -> bool:
+        """True while only a marker helps: after a broken frame, or before the first marker."""
+        return self._seeking or self._broken
+
     def set_marker(self, marker: bytes) -> None:
         """Learn the marker after the stream has begun (the gateway's side, from HELLO)."""
         if len(marker) != MARKER_BYTES:
@@ -147,106 +230,106 @@ class Parser:
 
     def resync(self) -> None:
         """Forget everything half received and wait for the marker."""
-        self._reset()
+        self._buffer.clear()
+        self._forget()
         self._seeking = self._marker is not None
 
-    def _reset(self) -> None:
-        self._buffer.clear()
+    def _forget(self) -> None:
         self._open = [None] * LANES
         self._broken = False
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes | memoryview) -> list[Message]:
         """Take bytes as they come, cut anywhere; return the messages that became whole.
 
-        Raises ``FrameError`` at the first broken frame; with ``watch`` the parser then stays deaf until the marker.
+        Raises ``FrameError`` at the first broken frame, with the whole messages before it in ``messages``; the parser
+        then stays deaf until the marker. A marker in the same bytes heals the break: then nothing is raised.
         """
         self._buffer += data
         out: list[Message] = []
-        if (self._watch or self._seeking) and self._marker is not None:
-            self._find_marker(len(data), out)
+        if self._marker is not None and (self._watch or self._seeking):
+            # a marker may have begun in what was left over from the last call
+            start = max(0, len(self._buffer) - len(data) - MARKER_BYTES + 1)
+            while (at := self._buffer.find(self._marker, start)) >= 0:
+                self._take_marker(at, out)
+                start = 0
+                if not self._watch:
+                    break
         if self._seeking or self._broken:
-            # only a marker helps; keep no more than could be its beginning
-            if len(self._buffer) > MARKER_BYTES:
-                del self._buffer[: len(self._buffer) - MARKER_BYTES + 1]
+            # keep no more than could be the beginning of a marker
+            del self._buffer[: max(0, len(self._buffer) - MARKER_BYTES + 1)]
             return out
-        self._parse(out)
+        try:
+            self._parse(out)
+        except FrameError as error:
+            error.messages = out
+            del self._buffer[: max(0, len(self._buffer) - MARKER_BYTES + 1)]
+            raise
         return out
 
-    def _find_marker(self, new: int, out: list[Message]) -> None:
-        assert self._marker is not None
-        start = max(0, len(self._buffer) - new - MARKER_BYTES + 1)
-        at = self._buffer.find(self._marker, start)
-        while at >= 0:
-            if not self._seeking and not self._broken:
-                # whole messages that came before the marker still count
-                tail = self._buffer[at:]
-                del self._buffer[at:]
-                try:
-                    self._parse(out)
-                except FrameError:
-                    out.clear()
-                self._buffer = tail
-                at = 0
-            del self._buffer[: at + MARKER_BYTES]
-            rest = bytes(self._buffer)
-            self._reset()
-            self._buffer += rest
-            self._seeking = False
-            self.markers_seen += 1
-            at = self._buffer.find(self._marker)
+    def _take_marker(self, at: int, out: list[Message]) -> None:
+        after = bytes(self._buffer[at + MARKER_BYTES :])
+        if not self._seeking and not self._broken:
+            # whole messages that came before the marker still count; what is broken there does not matter any more
+            del self._buffer[at:]
+            try:
+                self._parse(out)
+            except FrameError:
+                pass
+        self._buffer[:] = after
+        self._forget()
+        self._seeking = False
+        self.markers_seen += 1
 
     def _parse(self, out: list[Message]) -> None:
-        buf, pos = self._buffer, 0
+        buf, pos, size = self._buffer, 0, len(self._buffer)
+        view = memoryview(buf)
         try:
-            while len(buf) - pos >= HEADER_BYTES:
-                magic, version, kind, lane, length, epoch, number, offset, total, crc = _HEADER.unpack_from(buf, pos)
-                if magic != _MAGIC or version != PROTOCOL_VERSION:
+            while size - pos >= HEADER_BYTES:
+                magic, version, kind, lane, zero, length, epoch, number, offset, total, crc = _HEADER.unpack_from(buf, pos)
+                if magic != _MAGIC or version != PROTOCOL_VERSION or zero:
                     raise FrameError("not a frame of this protocol")
-                if kind not in _KINDS or lane >= LANES:
+                if (kind, lane) not in _ALLOWED:
                     raise FrameError("unknown kind or lane")
+                if (number == 0) != (kind in _UNNUMBERED):
+                    raise FrameError("a number where none belongs, or none where one does")
                 if length > MAX_PAYLOAD or total > min(_LIMIT[kind], self._max) or offset + length > total:
                     raise FrameError("a length is out of bounds")
                 if length == 0 and total:
                     raise FrameError("an empty frame of a message that is not empty")
                 end = pos + HEADER_BYTES + length
-                if len(buf) < end:
+                if size < end:
                     return
-                with memoryview(buf) as view:
-                    piece = view[pos + HEADER_BYTES : end]
-                    good = zlib.crc32(piece, zlib.crc32(view[pos : pos + HEADER_BYTES - 4])) == crc
-                    data = bytes(piece)
-                    piece.release()
-                if not good:
+                if zlib.crc32(view[pos + HEADER_BYTES : end], zlib.crc32(view[pos : pos + _CRC_AT])) != crc:
                     raise FrameError("checksum")
-                pos = end
                 if epoch >= self.min_epoch:
-                    message = self._join(kind, lane, number, epoch, offset, total, data)
-                    if message is not None:
-                        out.append(message)
+                    self._join(kind, lane, number, epoch, offset, total, view[pos + HEADER_BYTES : end], out)
+                pos = end
         except FrameError:
             self._broken = True
             raise
         finally:
+            view.release()
             del buf[:pos]
 
-    def _join(self, kind: int, lane: int, number: int, epoch: int, offset: int, total: int, data: bytes) -> Message | None:
+    def _join(
+        self, kind: int, lane: int, number: int, epoch: int, offset: int, total: int, data: memoryview, out: list[Message]
+    ) -> None:
         current = self._open[lane]
+        # a small unnumbered message (ACK, PING) may come between the frames of a long one
+        if offset == 0 and len(data) == total and (current is None or number == 0):
+            out.append(Message(*_ALLOWED[kind, lane], number, epoch, bytes(data)))
+            return
+        identity = (kind, number, epoch, total)
         if current is None:
             if offset:
                 raise FrameError("a message without its beginning")
-            if len(data) == total:
-                return Message(Kind(kind), Lane(lane), number, epoch, data)
-            current = self._open[lane] = _Open(kind, number, total)
-        elif number == 0 and offset == 0 and len(data) == total:
-            # small unnumbered messages (ACK, PING) may come between the frames of a long one
-            return Message(Kind(kind), Lane(lane), number, epoch, data)
-        elif (current.kind, current.number, current.total) != (kind, number, total) or offset != len(current.body):
+            current = self._open[lane] = _Open(identity)
+        elif current.identity != identity or offset != len(current.body):
             raise FrameError("frames of one lane out of order")
         current.body += data
-        if len(current.body) < total:
-            return None
-        self._open[lane] = None
-        return Message(Kind(kind), Lane(lane), number, epoch, bytes(current.body))
+        if len(current.body) == total:
+            self._open[lane] = None
+            out.append(Message(*_ALLOWED[kind, lane], number, epoch, bytes(current.body)))
 
 
 class Outbox:
@@ -262,7 +345,9 @@ class Outbox:
         self._last = [0] * LANES
         self._kept: list[deque[tuple[int, int, bytes]]] = [deque() for _ in range(LANES)]
         self._queue: list[deque[tuple[int, int, bytes]]] = [deque() for _ in range(LANES)]
-        self._frames: list[Iterator[bytes] | None] = [None] * LANES
+        # the message of each lane that is half sent, and how much of it has gone
+        self._current: list[tuple[int, int, memoryview] | None] = [None] * LANES
+        self._offset = [0] * LANES
         self._urgent: deque[bytes] = deque()
         self.kept_bytes = 0
         """Bytes of reliable messages not yet acknowledged."""
@@ -274,16 +359,19 @@ class Outbox:
         """The last number given out, per lane."""
         return tuple(self._last)
 
-    def resume_numbers(self, received: tuple[int, ...] | list[int]) -> None:
+    def resume_numbers(self, received: Sequence[int]) -> None:
         """Go on counting where an earlier owner of this side stopped."""
         if any(self._kept) or any(self._queue):
             raise FrameError("numbers can only be resumed on an empty outbox")
+        if len(received) != LANES:
+            raise FrameError("one number a lane")
         self._last = list(received)
 
     def put(self, kind: int, lane: int, body: bytes) -> int:
-        """Queue a message; return its number. Raises ``FrameError`` when it is too long for its kind."""
-        if len(body) > _LIMIT[kind]:
-            raise FrameError(f"a message of kind {kind} may not have {len(body)} bytes")
+        """Queue a message; return its number. Raises ``FrameError`` when it is too long for its kind, or in the wrong lane."""
+        if kind in _UNNUMBERED or (kind, lane) not in _ALLOWED:
+            raise FrameError(f"a message of kind {kind} does not go in lane {lane}")
+        _check_size(kind, len(body))
         self._last[lane] += 1
         item = (self._last[lane], kind, body)
         self._queue[lane].append(item)
@@ -294,22 +382,30 @@ class Outbox:
         return item[0]
 
     def put_unnumbered(self, kind: int, body: bytes) -> None:
-        """Queue a small message of one frame that goes before everything else."""
+        """Queue a HELLO, ATTACH, ACK, PING or PONG, which goes before everything else."""
+        if kind not in _UNNUMBERED:
+            raise FrameError(f"a message of kind {kind} has a number")
         self._urgent.extend(encode(kind, Lane.CONTROL, 0, self.epoch, body))
 
-    def acknowledge(self, received: tuple[int, ...] | list[int]) -> None:
-        """Forget what the other side has up to and including ``received`` (per lane)."""
+    def acknowledge(self, received: Sequence[int]) -> None:
+        """Forget what the other side has up to and including ``received`` (per lane).
+
+        Raises ``FrameError`` when that was never sent.
+        """
+        if len(received) != LANES or any(received[lane] > self._last[lane] for lane in RELIABLE):
+            raise FrameError("an acknowledgement of something that was never sent")
         for lane in RELIABLE:
             kept = self._kept[lane]
             while kept and kept[0][0] <= received[lane]:
                 self.kept_bytes -= len(kept.popleft()[2])
 
-    def rewind(self, received: tuple[int, ...] | list[int], epoch: int) -> None:
+    def rewind(self, received: Sequence[int], epoch: int) -> None:
         """After a re-attach: all kept messages after ``received`` go again; half-sent and FILES messages are dropped."""
-        self.epoch = epoch
         self.acknowledge(received)
+        self.epoch = epoch
         self._urgent.clear()
-        self._frames = [None] * LANES
+        self._current = [None] * LANES
+        self._offset = [0] * LANES
         self.queued_bytes = 0
         for lane in range(LANES):
             self._queue[lane] = deque(self._kept[lane]) if lane in RELIABLE else deque()
@@ -318,7 +414,7 @@ class Outbox:
     @property
     def pending(self) -> bool:
         """True while there is a frame to send."""
-        return bool(self._urgent) or any(self._frames) or any(self._queue)
+        return bool(self._urgent) or any(self._queue) or any(c is not None for c in self._current)
 
     def next_frames(self, budget: int = 256 * 1024) -> bytes:
         """The next frames for the wire, about ``budget`` bytes at the most; empty when there are none."""
@@ -330,32 +426,35 @@ class Outbox:
                 break
             out.append(frame)
             size += len(frame)
-        return b"".join(out)
+        return out[0] if len(out) == 1 else b"".join(out)
 
     def _next_frame(self) -> bytes | None:
         if self._urgent:
             return self._urgent.popleft()
         for lane in range(LANES):
-            frames = self._frames[lane]
-            if frames is None and self._queue[lane]:
+            current = self._current[lane]
+            if current is None:
+                if not self._queue[lane]:
+                    continue
                 number, kind, body = self._queue[lane].popleft()
                 self.queued_bytes -= len(body)
-                frames = self._frames[lane] = encode(kind, lane, number, self.epoch, body)
-            if frames is not None:
-                frame = next(frames, None)
-                if frame is not None:
-                    if int.from_bytes(frame[24:28], "little") <= int.from_bytes(frame[20:24], "little") + len(frame) - HEADER_BYTES:
-                        self._frames[lane] = None
-                    return frame
-                self._frames[lane] = None
-                return self._next_frame()
+                if len(body) <= MAX_PAYLOAD:
+                    return _frame(kind, lane, number, self.epoch, body, 0)
+                current = self._current[lane] = (number, kind, memoryview(body))
+                self._offset[lane] = 0
+            number, kind, view = current
+            frame = _frame(kind, lane, number, self.epoch, view, self._offset[lane])
+            self._offset[lane] += MAX_PAYLOAD
+            if self._offset[lane] >= len(view):
+                self._current[lane] = None
+            return frame
         return None
 
 
 class Inbox:
     """Which numbered messages of the other side have been taken, per lane: tells new ones from repeats and gaps."""
 
-    def __init__(self, received: tuple[int, ...] | list[int] = (0, 0, 0)) -> None:
+    def __init__(self, received: Sequence[int] = (0, 0, 0)) -> None:
         self.received = list(received)
 
     def accept(self, message: Message) -> bool:
