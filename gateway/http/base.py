@@ -1,0 +1,136 @@
+"""The handler that every route builds on: headers, errors in one shape, logs without secrets, bodies, the caller."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any
+
+from tornado import iostream
+from tornado.web import HTTPError, RequestHandler
+
+from ..domain.model import Principal
+from ..errors import BadRequest, SandglassError, Unauthenticated
+from ..service.api import GatewayFacade, SessionFacade
+from . import errors
+from .auth import authenticate, require_scope
+from .body import Field, parse_object
+from .deps import Deps
+from .headers import SECURITY_HEADERS
+
+log = logging.getLogger("sandglass.http")
+
+
+class Base(RequestHandler):
+    """No authentication yet: errors, headers and logs. Every handler of ours comes from here."""
+
+    gateway: GatewayFacade
+    deps: Deps
+    principal: Principal | None = None
+
+    def initialize(self, gateway: GatewayFacade, deps: Deps) -> None:
+        self.gateway = gateway
+        self.deps = deps
+        self.gone = False
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in SECURITY_HEADERS.items():
+            self.set_header(name, value)
+        self.set_header("Cache-Control", "no-store")
+
+    def compute_etag(self) -> str | None:
+        return None  # answers change from one second to the next; hashing them would only cost time
+
+    def on_connection_close(self) -> None:
+        """The client is gone before its answer."""
+        self.gone = True
+        super().on_connection_close()
+
+    def flag(self, name: str) -> bool:
+        """A yes-or-no query argument: ``?name=1``. Raises BadRequest."""
+        text = self.get_query_argument(name, "0").lower()
+        if text not in ("", "0", "1", "true", "false"):
+            raise BadRequest(f"?{name}= must be 0 or 1.")
+        return text in ("1", "true")
+
+    def answer(self, value: Any, status: int = 200) -> None:
+        """Finish with a JSON value (an object or an array)."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(errors.encode(value))
+
+    def no_content(self) -> None:
+        self.set_status(204)
+        self.finish()
+
+    # -- errors
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, HTTPError):
+            body = errors.problem_of_status(status_code)
+        else:
+            status_code, body = errors.problem(error or RuntimeError())
+        self.set_status(status_code)
+        for name, value in errors.headers_of(status_code, body).items():
+            self.set_header(name, value)
+        if status_code == 405:
+            self.set_header("Allow", ", ".join(self._allowed()))
+        self.finish(errors.encode(body))
+
+    def _allowed(self) -> list[str]:
+        stub = RequestHandler._unimplemented_method
+        return [m for m in self.SUPPORTED_METHODS if getattr(type(self), m.lower(), stub) is not stub]
+
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Refusals at info with their code; only what is not in the error tree is a defect, with its traceback."""
+        what = {"method": self.request.method, "path": self.request.path}
+        if isinstance(value, SandglassError) and value.code != SandglassError.code:
+            log.info("refused", extra={**what, "code": value.code, "why": value.detail})
+        elif isinstance(value, HTTPError):
+            log.info("refused", extra={**what, "status": value.status_code})
+        elif isinstance(value, iostream.StreamClosedError):
+            log.debug("the client went away", extra=what)
+        else:
+            log.error("a request failed", extra=what, exc_info=(typ, value, tb) if typ and value else None)
+
+    def _request_summary(self) -> str:
+        return f"{self.request.method} {self.request.path}"
+
+
+class NotFoundHandler(Base):
+    """Everything outside the route table, without authentication: probes such as ``/hub/api`` want a prompt answer."""
+
+    def prepare(self) -> None:
+        raise HTTPError(404)
+
+
+class Authenticated(Base):
+    """Knows the caller before anything else happens. ``scope``: what a token must permit."""
+
+    scope = ""
+    query_token_methods: tuple[str, ...] = ("GET", "HEAD")
+
+    def prepare(self) -> None:
+        method = self.request.method or ""
+        caller = authenticate(self.request, self.deps, query=method in self.query_token_methods)
+        self.principal = caller.principal
+        if self.scope:
+            require_scope(caller.principal, self.scope)
+
+    @property
+    def caller(self) -> Principal:
+        if self.principal is None:
+            raise Unauthenticated()
+        return self.principal
+
+    async def session_of(self, session_id: str, *, ended: bool = False, admin: bool = False) -> SessionFacade:
+        """The caller's session. Raises NotFound, and SessionEnded unless ``ended``."""
+        return await self.gateway.session(self.caller, session_id, ended=ended, admin=admin)
+
+    def json_body(self, fields: dict[str, Field]) -> dict[str, Any]:
+        """The request's JSON object, checked against ``fields``. Raises BadRequest."""
+        return parse_object(self.request.body, fields)
