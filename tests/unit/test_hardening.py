@@ -39,7 +39,7 @@ def test_create_body_is_the_golden_one(runtime: str, cgroups: int) -> None:
     body = hardening.create_body(spec(runtime), replace(INFO, cgroup_version=cgroups))
     # the profile is a golden file of its own: gateway/backends/seccomp.json
     options = body["HostConfig"]["SecurityOpt"]
-    assert options.pop() == f"seccomp={hardening.seccomp_profile()}"
+    assert options.pop() == f"seccomp={hardening.seccomp_profile(gvisor=runtime == 'runsc')}"
     text = json.dumps(body, indent=1, sort_keys=True) + "\n"
     path = GOLDEN / f"create_{runtime}_cgroup{cgroups}.json"
     if not path.exists():
@@ -157,17 +157,17 @@ def rules() -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-REFUSED = """
+REFUSED_TEXT = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime delete_module fanotify_init finit_module fsconfig fsmount fsopen init_module
 io_setup io_submit io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie
 mbind memfd_secret migrate_pages modify_ldt mount mount_setattr move_mount move_pages mq_open msgget name_to_handle_at open_by_handle_at
 open_tree perf_event_open personality pidfd_getfd pidfd_send_signal pivot_root process_madvise process_vm_readv process_vm_writev ptrace
 quotactl reboot request_key semget set_mempolicy setdomainname sethostname setns settimeofday shmat shmget swapon sync syncfs syslog
 umount2 unshare userfaultfd vm86 vmsplice
-""".split()
+"""
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_TEXT.split())
 def test_seccomp_has_no_rule_for(name: str) -> None:
     assert name not in rules()
 
@@ -180,6 +180,12 @@ def test_seccomp_refuses_by_default_and_only_allows_once() -> None:
         assert len(found) == 1 or all(rule.get("args") for rule in found), name
     assert [rule["action"] for rule in rules()["clone3"]] == ["SCMP_ACT_ERRNO"]
     assert rules()["clone3"][0]["errnoRet"] == 38
+
+
+def test_seccomp_for_gvisor_differs_in_clone3_alone() -> None:
+    plain, gvisor = (json.loads(hardening.seccomp_profile(gvisor=which))["syscalls"] for which in (False, True))
+    different = [(a["names"], b["action"], "errnoRet" in b) for a, b in zip(plain, gvisor, strict=True) if a != b]
+    assert different == [(["clone3"], "SCMP_ACT_ALLOW", False)]
 
 
 def test_seccomp_socket_families_and_protocols() -> None:
