@@ -30,8 +30,8 @@ class Caller:
 def authenticate(request: HTTPServerRequest, deps: Deps, *, query: bool) -> Caller:
     """The caller, by header, then ``?token=`` (where ``query`` admits it), then the page's cookie.
 
-    A credential that is given and does not hold is refused; the next kind is not tried, so that nobody acts under another
-    name than the one they gave. Raises Unauthenticated, and Forbidden for a cookie from a foreign origin.
+    A credential that is given and does not hold is refused; the next kind is not tried, so that nobody acts under
+    another name than the one they gave. Raises Unauthenticated, and Forbidden for a cookie from a foreign origin.
     """
     header = request.headers.get("Authorization", "").strip()
     if header:

@@ -19,8 +19,10 @@ STALL_S = 120.0
 
 class Downloading(Authenticated):
     async def send_file(self, path: str, chunks: AsyncIterator[bytes], size: int | None = None) -> None:
-        """Stream ``chunks`` as the attachment ``path``'s last part names. Errors before the first byte come out as usual;
-        later ones cut the connection, so that nobody takes half a file for a whole one.
+        """Stream ``chunks`` as an attachment with the name of ``path``'s last part.
+
+        Errors before the first byte come out as usual; later ones cut the connection, so that nobody takes half a file
+        for a whole one.
         """
         try:
             first = await anext(chunks, b"")

@@ -6,11 +6,11 @@ Nothing here knows a request; a body never holds a traceback, a host path or the
 from __future__ import annotations
 
 import http
-import json
 import math
 from typing import Any
 
 from ..errors import SandglassError
+from ..jsonio import dumps
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -96,5 +96,5 @@ def headers_of(status: int, body: dict[str, Any]) -> dict[str, str]:
     return headers
 
 
-def encode(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+def encode(value: Any) -> bytes:
+    return dumps(value)

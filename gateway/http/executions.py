@@ -7,10 +7,11 @@ import contextlib
 import math
 
 from ..errors import BadRequest, SandglassError
-from ..service.api import Json, SessionFacade
+from ..service.api import GatewayFacade, Json, SessionFacade
 from .auth import require_scope
 from .base import Authenticated
 from .body import Field
+from .deps import Deps
 
 CODE_CHARS = 2 * 1024**2
 TIMEOUT_S = 24 * 3600
@@ -27,9 +28,9 @@ EXECUTION = {
 class Waiting(Authenticated):
     """Can wait for an execution, for as long as the client does."""
 
-    def initialize(self, **kwargs: object) -> None:
-        super().initialize(**kwargs)  # type: ignore[arg-type]  # the routes pass Base's own arguments
-        self._left: asyncio.Event = asyncio.Event()
+    def initialize(self, gateway: GatewayFacade, deps: Deps) -> None:
+        super().initialize(gateway, deps)
+        self._left = asyncio.Event()
 
     def on_connection_close(self) -> None:
         super().on_connection_close()

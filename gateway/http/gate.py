@@ -24,7 +24,7 @@ from . import errors
 
 log = logging.getLogger("sandglass.http")
 
-QUERY_TOKEN_HEADER = "X-Sandglass-Query-Token"
+QUERY_TOKEN_HEADER = "X-Sandglass-Query-Token"  # noqa: S105  (a header's name, no secret)
 LINGER_BYTES = 64 * 1024**2
 LINGER_S = 10.0
 STALL_S = 60.0
@@ -52,9 +52,7 @@ class Gate(httputil.HTTPServerConnectionDelegate):
         self.headers = headers
         self.stall_s = stall_s
 
-    def start_request(
-        self, server_conn: object, request_conn: httputil.HTTPConnection
-    ) -> httputil.HTTPMessageDelegate:
+    def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
         assert isinstance(request_conn, HTTP1Connection)
         return _Gated(self, server_conn, request_conn)
 

@@ -42,7 +42,8 @@ def frame_headers(frame_origin: str, host_origins: Iterable[str]) -> dict[str, s
     ancestors = " ".join(origin for origin in host_origins if is_origin(origin)) or "'none'"
     csp = (
         "sandbox allow-scripts; default-src 'none'; "
-        f"script-src {frame_origin} 'unsafe-inline' 'wasm-unsafe-eval' blob:; style-src {frame_origin} 'unsafe-inline'; "
+        f"script-src {frame_origin} 'unsafe-inline' 'wasm-unsafe-eval' blob:; "
+        f"style-src {frame_origin} 'unsafe-inline'; "
         f"img-src data: blob:; font-src {frame_origin} data:; media-src data: blob:; worker-src blob: {frame_origin}; "
         f"connect-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
     )

@@ -1,4 +1,4 @@
-"""Jupyter's REST API over sessions: exact status codes, lenient bodies. A kernel id is a session id, a kernelspec a profile."""
+"""Jupyter's REST API: exact status codes, lenient bodies. A kernel id is a session's, a kernelspec is a profile."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class RestartHandler(Jupyter):
 def kernelspecs(profiles: dict[str, Any]) -> dict[str, Any]:
     """Jupyter's listing from ``/api/v1/profiles``: the available ones, and ``python3`` for the default.
 
-    ``default`` is always a key of ``kernelspecs``, since clients index with it; with nothing available the default profile
-    stays listed, and starting it tells what is missing.
+    ``default`` is always a key of ``kernelspecs``, since clients index with it; with nothing available the default
+    profile stays listed, and starting it tells what is missing.
     """
     default = str(profiles["default"])
     listed = [p for p in profiles["profiles"] if p["available"] or p["name"] == default]

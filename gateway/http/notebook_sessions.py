@@ -1,4 +1,4 @@
-"""Jupyter's ``/api/sessions``: a notebook path and its kernel, for clients that talk to the gateway without a server between."""
+"""Jupyter's ``/api/sessions``: a notebook path and its kernel, for clients with no Jupyter server of their own."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class NotebookSessionHandler(NotebookBase):
         notebook.kind = kind or notebook.kind
         if wanted is not None and wanted.session_id != session.session_id:
             notebook.kernel_id = wanted.session_id
-            # As Jupyter Server does: the kernel that the notebook leaves behind is ended when no other notebook uses it.
+            # As Jupyter Server does: the kernel left behind is ended, unless another notebook uses it.
             if all(n.kernel_id != session.session_id for n in self.deps.notebooks.of(self.caller)):
                 session.end(reason="user", by=self.caller.user)
             session = wanted

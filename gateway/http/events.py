@@ -1,0 +1,121 @@
+"""``/api/v1/sessions/{id}/events``: a session's journal as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from functools import partial
+
+from tornado import iostream
+
+from ..errors import BadRequest
+from ..service.api import SessionFacade
+from ..service.journal import Entry
+from .auth import require_scope
+from .base import Authenticated
+from .cache import ByteCache, Payload
+from .expiry import Expiry
+from .outflow import Outflow
+from .render import bye_event, entry_event, gap_event, session_event
+
+HEARTBEAT = b": still here\n\n"
+RETRY_MS = 1000
+_BYE = {"session_ended": "session_ended", "unauthenticated": "unauthenticated"}
+
+
+class EventSink:
+    """Collects what the service delivers; the handler's loop writes it out as fast as the client reads."""
+
+    def __init__(self, session: SessionFacade, cache: ByteCache) -> None:
+        self._session = session
+        self._cache = cache
+        self._pending: list[bytes] = []
+        self._wake = asyncio.Event()
+        self.flow = Outflow()
+        self.ended = False
+
+    # -- the service's side (``Sink``)
+
+    def deliver(self, entry: Entry) -> int:
+        if self.flow.lost:
+            raise ConnectionResetError("the client went away")
+        key = ("event", self._session.session_id, entry.index)
+        self.push(self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of))).data)
+        return self.flow.queued
+
+    async def flushed(self) -> None:
+        await self.flow.flushed()
+
+    def gap(self, after: int, oldest: int) -> None:
+        self.push(gap_event(after, oldest))
+
+    def closed(self, code: str) -> None:
+        if not self.ended:
+            self.push(bye_event(_BYE.get(code, "shutdown")))
+            self.ended = True
+
+    # -- the handler's side
+
+    def push(self, data: bytes) -> None:
+        if data and not self.ended:
+            self._pending.append(data)
+            self.flow.add(len(data))
+            self._wake.set()
+
+    async def take(self, timeout_s: float) -> bytes:
+        """What is to be written next; a heartbeat when nothing came for ``timeout_s``, empty at the end."""
+        if not self._pending and not self.ended and not self.flow.lost:
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), timeout_s)
+            except TimeoutError:
+                self.flow.add(len(HEARTBEAT))
+                return HEARTBEAT
+        data, self._pending = b"".join(self._pending), []
+        return b"" if self.flow.lost else data
+
+    def lose(self) -> None:
+        self.flow.lose()
+        self._wake.set()
+
+
+class EventsHandler(Authenticated):
+    sink: EventSink | None = None
+
+    async def get(self, session_id: str) -> None:
+        require_scope(self.caller, "results:read")
+        after = self._after()
+        session = await self.session_of(session_id)
+        sink = self.sink = EventSink(session, self.deps.converted)
+        sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
+        attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
+        expiry = Expiry(self.deps.clock, self.caller.expires_at, partial(sink.closed, "unauthenticated"))
+        try:
+            if self.gone:
+                sink.lose()
+            self.set_header("Content-Type", "text/event-stream")
+            self.set_header("X-Accel-Buffering", "no")
+            with contextlib.suppress(iostream.StreamClosedError):
+                while data := await sink.take(self.deps.limits.heartbeat_s):
+                    self.write(data)
+                    await self.flush()
+                    sink.flow.took(len(data))
+        finally:
+            expiry.cancel()
+            sink.lose()
+            attachment.detach()
+
+    def _after(self) -> int | None:
+        """The resume point: ``Last-Event-ID`` (of a browser that reconnects) before ``?after=``. Raises BadRequest."""
+        text = self.request.headers.get("Last-Event-ID") or self.get_query_argument("after", "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise BadRequest("Last-Event-ID (or ?after=) must be the number of an event.")
+        return int(text)
+
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        if self.sink is not None:
+            self.sink.lose()
