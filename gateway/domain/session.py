@@ -345,6 +345,10 @@ def _gone_starting(s: Session, e: SandboxGone, now: float) -> Result:
     return s, [FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.START_FAILED, e.reason), *commands]
 
 
+def _died_starting(s: Session, e: KernelDied, now: float) -> Result:
+    return _gone_starting(s, SandboxGone(e.sandbox_id, EndReason.CRASH), now)
+
+
 def _busy(s: Session, e: Event, now: float) -> Result:
     idle_warnings = {w for w in s.warned if w.startswith("idle")}
     return replace(s, busy=True, idle_since=None, warned=s.warned - idle_warnings), []
@@ -498,7 +502,7 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.STARTING, RecycleRequested): _stop_starting,
     (_S.STARTING, EndRequested): _stop_starting,
     (_S.STARTING, SandboxGone): _gone_starting,
-    (_S.STARTING, KernelDied): _gone_starting,
+    (_S.STARTING, KernelDied): _died_starting,
     (_S.STARTING, TimerFired): _nothing,
     (_S.ACTIVE, Wanted): _nothing,
     (_S.ACTIVE, Busy): _busy,

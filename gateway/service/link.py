@@ -32,6 +32,7 @@ log = logging.getLogger("sandglass.link")
 
 STREAM_QUEUE = 1024 * 1024
 """Bytes handed to the engine's socket but not taken yet; past it frames wait in the outbox, where lanes keep their order."""
+ROOM_BYTES = 8 * 1024 * 1024
 OUTBOX_LIMIT = 128 * 1024 * 1024
 ACK_MESSAGES = 64
 ACK_BYTES = 256 * 1024
@@ -81,6 +82,7 @@ class SandboxLink:
         self._unacked_messages = self._unacked_bytes = 0
         self._ack_timer: asyncio.TimerHandle | None = None
         self._writer_busy = False
+        self._moved = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
         self._held: list[Message] | None = []
         self.lost: SandglassError | None = None
@@ -170,6 +172,7 @@ class SandboxLink:
                 self._hello_waiter.set_result(parse_json(message.body))
         elif kind is Kind.ACK:
             self._outbox.acknowledge(decode_ack(message.body))
+            self._moved.set()
         elif kind is Kind.PING:
             self._unnumbered(Kind.PONG, message.body)
         elif kind is Kind.PONG:
@@ -233,6 +236,12 @@ class SandboxLink:
         """Bytes on the way into the sandbox, not yet acknowledged."""
         return self._outbox.kept_bytes + self._stream.queued
 
+    async def room(self) -> None:
+        """Wait while more than ``ROOM_BYTES`` is on the way into the sandbox."""
+        while self.lost is None and self.queued_bytes > ROOM_BYTES:
+            self._moved.clear()
+            await self._moved.wait()
+
     def send_kernel(self, body: bytes, *, control: bool = False) -> int:
         """Forward a v1 kernel message; returns its number in its lane. Raises Unavailable when too much waits."""
         if self.lost is not None:
@@ -242,6 +251,28 @@ class SandboxLink:
         number = self._outbox.put(Kind.KERNEL, Lane.CONTROL if control else Lane.KERNEL, body)
         self._flush()
         return number
+
+    def next_kernel_number(self) -> int:
+        """The number that the next message of the kernel lane will have."""
+        return self._outbox.last[Lane.KERNEL] + 1
+
+    @property
+    def received(self) -> tuple[int, int, int]:
+        """The highest number taken in each lane."""
+        a, b, c = self._inbox.received
+        return a, b, c
+
+    def carry_over(self, old: SandboxLink) -> None:
+        """Send again what the earlier attachment had sent and the sandbox did not get (same numbers, same order)."""
+        got = self.hello["received"]
+        for lane in (Lane.CONTROL, Lane.KERNEL):
+            for number, kind, body in old.unacknowledged(lane):
+                if kind == Kind.KERNEL and number > got[lane]:
+                    self._outbox.put(kind, lane, body)
+        self._flush()
+
+    def unacknowledged(self, lane: Lane) -> list[tuple[int, int, bytes]]:
+        return self._outbox.kept(lane)
 
     async def call(self, op: str, timeout_s: float = 10.0, **arguments: Any) -> Json:
         """Ask the relay. Raises SandboxLost (also when it does not answer in time), Unavailable when it refuses."""
@@ -316,6 +347,7 @@ class SandboxLink:
         if self.lost is not None:
             return
         self.lost = error
+        self._moved.set()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
         if not self._hello_waiter.done():
@@ -328,6 +360,10 @@ class SandboxLink:
             stream.fail(error)
         log.info("stream ended", extra={"sandbox": self.sandbox_id, "why": error.code, "stderr": self._stream.stderr_tail()[-500:]})
         self.on_lost(error)
+
+    def give_up(self, error: SandglassError) -> None:
+        """Treat the stream as lost."""
+        self._fail(error)
 
     async def close(self) -> None:
         """Let go of the stream; the sandbox itself goes on."""

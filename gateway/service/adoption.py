@@ -1,0 +1,204 @@
+"""What a gateway finds when it starts: its sessions in the records, its containers in the engine, and what to make of both.
+
+Known sandboxes are taken up again and go on; unknown containers of this instance, and half-done removals, are finished;
+nothing else in the engine is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ..domain.model import EndReason, Lifetimes, Profile, SandboxState, SessionState, Variable
+from ..domain.session import KillUser, Persist, Phase, SandboxGone, Session, StartFailed
+from ..errors import SandglassError
+from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
+from .gateway import Gateway
+from .live import LiveSession
+
+log = logging.getLogger("sandglass.adoption")
+Json = dict[str, Any]
+FUTURE_S = 1.0
+
+
+def core_of(row: SessionRow, clock: Clock, started_at: float | None) -> Session:
+    """The state machine's state from its record, with times in this boot's clock.
+
+    In the same boot the recorded boot times hold whatever the wall clock did. After a reboot the wall time of the record
+    counts, and ``started_at`` (the engine's, wall time) bounds it: a sandbox is not older than its container.
+    """
+    data = row.data
+    boot, now = clock.boottime(), clock.now()
+    same_boot = data.get("boot_id") == clock.boot_id()
+
+    def at(name: str) -> float | None:
+        value = data.get(name)
+        if value is None or same_boot:
+            return value
+        wall = data.get("wall", now) + (value - data.get("boottime", 0.0))
+        if started_at and name == "claimed_at":
+            wall = max(wall, started_at)
+        return min(boot + (wall - now), boot + FUTURE_S)
+
+    lifetimes = dict(data.get("lifetimes") or {})
+    if "warn_before_s" in lifetimes:
+        lifetimes["warn_before_s"] = tuple(lifetimes["warn_before_s"])
+    phase = data.get("phase")
+    return Session(
+        Lifetimes(**lifetimes), SessionState(row.state), row.generation, row.sandbox_id, row.reason,
+        Phase(phase) if phase else None, bool(data.get("ending")), bool(data.get("wanted")), bool(data.get("busy")),
+        at("idle_since"), at("claimed_at"), at("drain_since"), at("quarantined_at"), at("retry_at"),
+        int(data.get("attempts", 0)), frozenset(data.get("warned", ())),
+    )  # fmt: skip
+
+
+def _variables(items: object) -> list[Variable]:
+    return [Variable(**item) for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+class Adoption:
+    def __init__(self, gateway: Gateway, instance: str) -> None:
+        self._gateway = gateway
+        self._world = gateway.world
+        self._instance = instance
+
+    async def load(self) -> None:
+        """Take up every session that has not ended, from the records alone; the engine is not asked yet."""
+        rows = await self._world.records.list_sessions(live_only=True, limit=100_000)
+        for row in rows:
+            profile = self._world.profiles.get(row.profile)
+            if profile is None:
+                log.error("a session's profile is not configured any more", extra={"session": row.session_id, "profile": row.profile})
+                continue
+            await self._load(row, profile)
+        for sandbox in await self._world.records.list_sandboxes():
+            self._world.sandboxes.occupy(sandbox)
+
+    async def _load(self, row: SessionRow, profile: Profile) -> None:
+        session = self._gateway.open(row, core_of(row, self._world.clock, None), profile)
+        data = row.data
+        session.variables, session.variables_at = _variables(data.get("variables")), data.get("variables_at")
+        session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
+        session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
+        session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
+        await session.telling.load()
+
+    async def run(self) -> None:
+        """Compare with the engine, once it answers; tries until it does."""
+        delay = 0.5
+        while True:
+            try:
+                facts = {f.sandbox_id: f for f in await self._world.sandboxes.runtime.list(self._instance)}
+                break
+            except SandglassError as error:
+                self._gateway.engine_problem = error.detail
+                log.warning("waiting for the engine", extra={"why": error.detail})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 10.0)
+        self._gateway.engine_problem = ""
+        rows = {r.sandbox_id: r for r in await self._world.records.list_sandboxes()}
+        adopted: set[str] = set()
+        for session in list(self._gateway.live.values()):
+            sandbox_id = session.core.sandbox_id
+            if sandbox_id:
+                adopted.add(sandbox_id)
+                self._world.pool.live += 1
+        await asyncio.gather(*(self._adopt(s, rows, facts) for s in list(self._gateway.live.values())))
+        for sandbox_id, row in rows.items():
+            if sandbox_id not in adopted:
+                self._world.tasks.spawn(self._world.sandboxes.destroy(row), f"reconcile-{sandbox_id[:8]}")
+        for sandbox_id, fact in facts.items():
+            if sandbox_id not in rows:
+                log.info("an unknown container of this instance is removed", extra={"sandbox": sandbox_id})
+                self._world.tasks.spawn(self._remove(fact), f"orphan-{sandbox_id[:8]}")
+        self._gateway.adopted.set()
+
+    async def _remove(self, fact: SandboxFacts) -> None:
+        try:
+            await self._world.sandboxes.runtime.remove(fact.engine_id)
+        except SandglassError as error:
+            log.warning("an orphan was not removed, the next look will", extra={"why": error.detail})
+
+    async def sweep(self) -> None:
+        """Remove containers of this instance that nobody knows (on a schedule, and after the engine came back)."""
+        known = {r.sandbox_id for r in await self._world.records.list_sandboxes()}
+        for fact in await self._world.sandboxes.runtime.list(self._instance):
+            row = None if fact.sandbox_id in known else await self._world.records.get_sandbox(fact.sandbox_id)
+            if fact.sandbox_id not in known and (row is None or row.state == SandboxState.GONE):
+                log.warning("an orphan is removed", extra={"sandbox": fact.sandbox_id})
+                await self._remove(fact)
+
+    async def _adopt(self, session: LiveSession, rows: dict[str, SandboxRow], facts: dict[str, SandboxFacts]) -> None:
+        core = session.core
+        row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
+        unfinished = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
+        running = row is not None and fact is not None and fact.running and row.marker
+        sandbox = None
+        if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
+            assert row is not None and fact is not None
+            session.core = core_of(session.row, self._world.clock, fact.started_at)
+            try:
+                sandbox = await self._world.sandboxes.reattach(row, session.profile, session.received())
+            except SandglassError as error:
+                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": error.detail})
+        if sandbox is not None:
+            numbers = sandbox.link.hello["received"]
+            session.runs.load(unfinished, numbers[1])
+            session.effects.resume(sandbox)
+            session.runs.resume()
+            self._go_on(session)
+        else:
+            session.runs.load(unfinished, None)
+            self._without_sandbox(session, fact)
+        session.take_timers()
+        if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
+            session.want()
+        log.info("session taken up", extra={"session": session.session_id, "state": session.core.state})
+
+    def _go_on(self, session: LiveSession) -> None:
+        """The commands that were under way when the last gateway stopped are given again; each may be repeated."""
+        core, sandbox_id = session.core, session.core.sandbox_id
+        if core.state is SessionState.DRAINING:
+            if core.phase is Phase.KILLING:
+                session.effects.carry_out(KillUser(sandbox_id))
+            elif core.phase is Phase.PERSISTING:
+                session.effects.carry_out(Persist(sandbox_id))
+            elif core.phase is Phase.DESTROYING:
+                session.effects.redo_destroy(sandbox_id)
+        elif core.state is SessionState.QUARANTINED and core.retry_at is None:
+            session.effects.carry_out(Persist(sandbox_id))
+        elif core.state is SessionState.ACTIVE:
+            session.sync_busy()
+            kernel = session.sandbox.link.hello.get("kernel") if session.sandbox is not None else None
+            if isinstance(kernel, dict) and kernel.get("state") in ("dead", "none"):
+                session.effects.kernel_was_dead()
+
+    def _without_sandbox(self, session: LiveSession, fact: SandboxFacts | None) -> None:
+        core = session.core
+        if core.state is SessionState.STARTING:
+            # a claim that was not finished: that sandbox never ran anything of the user's
+            if core.sandbox_id:
+                self._world.pool.live -= 1
+                rows_of = core.sandbox_id
+                session.core = core = Session(core.lifetimes, SessionState.STARTING, core.generation)
+                self._world.tasks.spawn(self._drop(rows_of), "drop-claim")
+            if session.runs.open:
+                session.effects.begin_again()
+            else:
+                session.dispatch(StartFailed(detail="The gateway was restarted while the sandbox was started."))
+        elif core.state is SessionState.DRAINING and core.phase is Phase.DESTROYING:
+            session.effects.redo_destroy(core.sandbox_id)
+        elif core.sandbox_id:
+            memory = fact is not None and fact.oom_killed
+            gone = EndReason.HOST_LOST if fact is None else EndReason.OUT_OF_MEMORY if memory else EndReason.CRASH
+            session.dispatch(SandboxGone(core.sandbox_id, gone))
+        elif core.state is SessionState.NEW:
+            session.want()
+
+    async def _drop(self, sandbox_id: str) -> None:
+        row = await self._world.records.get_sandbox(sandbox_id)
+        if row is not None:
+            await self._world.sandboxes.destroy(row)
+
+

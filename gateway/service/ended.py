@@ -1,0 +1,129 @@
+"""What is left of a session that ended: its record, its notices, its stored files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, NoReturn
+
+from ..clock import iso
+from ..domain.model import Artifact
+from ..domain.paths import clean_path
+from ..errors import NotFound, SessionEnded
+from ..ports import SessionRow
+from .access import artifact_json
+from .api import Attachment, Sink
+from .keeping import artifact_key
+from .telling import notice_json
+from .views import ended_json
+from .world import World
+
+Json = dict[str, Any]
+
+
+class EndedAccess:
+    """Reads what is stored; everything that would need the session raises SessionEnded."""
+
+    def __init__(self, world: World, row: SessionRow, tier: str) -> None:
+        self._world = world
+        self._row = row
+        self._tier = tier
+        self.session_id = row.session_id
+
+    def _over(self) -> NoReturn:
+        raise SessionEnded("The session has ended.", reason_ended=self._row.reason)
+
+    def to_json(self) -> Json:
+        return ended_json(self._row, self._tier, self._world.clock.now())
+
+    def kernel_model(self) -> Json:
+        self._over()
+
+    async def notices(self) -> list[Json]:
+        return [{k: v for k, v in notice_json(r).items() if k != "type"} for r in await self._world.records.list_notices(self.session_id)]
+
+    async def artifacts(self) -> list[Json]:
+        return [artifact_json(a) for a in await self._world.records.list_artifacts(self.session_id)]
+
+    async def list_files(self) -> Json:
+        files = [
+            {
+                "path": a.path, "size": a.size, "mtime": iso(a.created_at), "declared": True, "stored": True,
+                "stored_at": iso(a.created_at), "sha256": a.sha256,
+            }
+            for a in await self._world.records.list_artifacts(self.session_id)
+        ]  # fmt: skip
+        return {"files": files, "refused": [], "live": False, "truncated": False}
+
+    async def _latest(self, path: str) -> Artifact:
+        for artifact in await self._world.records.list_artifacts(self.session_id):
+            if artifact.path == path:
+                return artifact
+        raise NotFound("There is no such file.")
+
+    async def read_file(self, path: str) -> AsyncIterator[bytes]:
+        artifact = await self._latest(clean_path(path))
+        async for chunk in self._world.store.read(artifact_key(artifact)):
+            yield chunk
+
+    async def declarations(self) -> list[Json]:
+        rows = await self._world.records.list_declarations(self.session_id)
+        return [{"pattern": r.pattern, "keep": r.keep, "source": r.source, "created_at": iso(r.created_at)} for r in rows]
+
+    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
+        """It has ended already."""
+
+    def attach(self, key: str, sink: Sink, *, after: int | None, jupyter: bool) -> Attachment:
+        self._over()
+
+    def from_client(self, key: str, message: bytes) -> None:
+        self._over()
+
+    async def room(self) -> None:
+        self._over()
+
+    def execution_id_of(self, msg_id: str) -> str | None:
+        return None
+
+    def keep_alive(self) -> None:
+        self._over()
+
+    def recycle(self) -> None:
+        self._over()
+
+    async def interrupt(self) -> None:
+        self._over()
+
+    async def restart(self) -> None:
+        self._over()
+
+    async def execute(
+        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False
+    ) -> str:
+        self._over()
+
+    async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
+        self._over()
+
+    async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json:
+        self._over()
+
+    async def list_executions(self) -> list[Json]:
+        self._over()
+
+    async def cancel_execution(self, execution_id: str) -> None:
+        self._over()
+
+    def answer_stdin(self, execution_id: str, value: str) -> None:
+        self._over()
+
+    async def write_file(self, path: str, size: int, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
+        self._over()
+
+    async def delete_file(self, path: str) -> None:
+        self._over()
+
+    async def declare(self, pattern: str, keep: bool, source: str) -> Json:
+        self._over()
+
+    async def undeclare(self, pattern: str) -> None:
+        self._over()

@@ -1,0 +1,214 @@
+"""The whole service (``api.GatewayFacade``): all sessions of this gateway, found by their owners."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ..domain.model import Principal, Profile, SessionState
+from ..domain.session import Session, Wanted
+from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
+from ..ports import AuditRow, SessionRow
+from .access import Access, artifact_json
+from .api import SessionFacade
+from .ended import EndedAccess
+from .keeping import artifact_key
+from .live import LiveSession
+from .sandboxes import profile_json
+from .views import ended_json
+from .world import World
+
+log = logging.getLogger("sandglass.gateway")
+Json = dict[str, Any]
+MAX_NAME = 200
+
+
+class Gateway:
+    """``problems``: profile name -> why it cannot be served (absent: it can)."""
+
+    def __init__(self, world: World, *, default_profile: str, problems: dict[str, str]) -> None:
+        self.world = world
+        self.live: dict[str, LiveSession] = {}
+        self.problems = problems
+        self.default_profile = default_profile
+        self.started_at = world.clock.now()
+        self.adopted = asyncio.Event()
+        self.engine_problem = ""
+        world.check_user_quota = self._check_user_quota
+
+    # --- finding ------------------------------------------------------------------------------------------------------
+
+    async def session(self, principal: Principal, session_id: str, *, admin: bool = False, ended: bool = False) -> SessionFacade:
+        live = self.live.get(session_id)
+        row = live.row if live is not None else await self.world.records.get_session(session_id)
+        if row is None or not (principal.may_see(row.tenant, row.user) if admin else principal.owns(row.tenant, row.user)):
+            raise NotFound("There is no such session.")
+        if live is not None:
+            return Access(live)
+        if not ended:
+            raise SessionEnded("The session has ended.", reason_ended=row.reason)
+        return EndedAccess(self.world, row, self._tier(row.profile))
+
+    def by_sandbox(self, sandbox_id: str) -> LiveSession | None:
+        return next((s for s in self.live.values() if s.core.sandbox_id == sandbox_id), None)
+
+    async def sessions(self, principal: Principal, *, everyone: bool = False, ended: bool = False) -> list[Json]:
+        rows = await self._rows(principal, everyone=everyone, ended=ended)
+        return [self._show(row) for row in rows]
+
+    async def _rows(self, principal: Principal, *, everyone: bool, ended: bool) -> list[SessionRow]:
+        if everyone and not principal.is_tenant_admin:
+            raise Forbidden("Only an administrator may list the sessions of others.")
+        tenant = None if everyone and principal.is_platform_admin else principal.tenant
+        user = None if everyone else principal.user
+        return await self.world.records.list_sessions(tenant=tenant, user=user, live_only=not ended)
+
+    def _show(self, row: SessionRow) -> Json:
+        live = self.live.get(row.session_id)
+        return live.to_json() if live is not None else ended_json(row, self._tier(row.profile), self.world.clock.now())
+
+    def _tier(self, profile: str) -> str:
+        known = self.world.profiles.get(profile)
+        return known.tier if known else ""
+
+    async def live_sessions(self, principal: Principal) -> list[SessionFacade]:
+        mine = [s for s in self.live.values() if principal.owns(s.row.tenant, s.row.user)]
+        return [Access(s) for s in sorted(mine, key=lambda s: -s.row.created_at)]
+
+    async def admin_sessions(self, principal: Principal) -> list[Json]:
+        rows = await self._rows(principal, everyone=True, ended=True)
+        shown = [self._show(row) for row in rows]
+        live = [self.live.get(row.session_id) for row in rows]
+        stats = await asyncio.gather(*(self._resources(s) for s in live))
+        for value, session, resources in zip(shown, live, stats, strict=True):
+            if session is not None:
+                value |= {"sandbox_id": session.core.sandbox_id, "resources": resources}
+        return shown
+
+    async def _resources(self, session: LiveSession | None) -> Json:
+        if session is None or session.sandbox is None:
+            return {}
+        try:
+            return dict(await self.world.sandboxes.runtime.stats(session.sandbox.row.engine_id))
+        except SandglassError:
+            return {}
+
+    async def audit(self, principal: Principal) -> list[Json]:
+        if not principal.is_tenant_admin:
+            raise Forbidden("Only an administrator may read the audit.")
+        tenant = None if principal.is_platform_admin else principal.tenant
+        rows = await self.world.records.list_audit(tenant=tenant)
+        from ..clock import iso
+
+        return [
+            {"at": iso(r.at), "tag": r.tag, "tenant": r.tenant, "user": r.user, "session_id": r.session_id, "detail": r.detail} for r in rows
+        ]
+
+    async def record(self, principal: Principal, tag: str, session_id: str = "", **detail: Any) -> None:
+        """Write to the audit (``source:subject:action``)."""
+        await self.world.records.add_audit(
+            AuditRow(self.world.clock.now(), tag, principal.tenant, principal.user, session_id, detail)
+        )
+
+    # --- making -------------------------------------------------------------------------------------------------------
+
+    async def create_session(
+        self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
+    ) -> SessionFacade:
+        chosen = self._profile(profile)
+        mine = [s for s in self.live.values() if principal.owns(s.row.tenant, s.row.user)]
+        if len(mine) >= self.world.caps.sessions_a_user:
+            raise QuotaExceeded(f"You have {len(mine)} sessions, as many as one user may have. End one to go on.")
+        self._count_sandboxes(principal.tenant, principal.user, None)
+        now = self.world.clock.now()
+        row = SessionRow(
+            session_id=_session_id(), tenant=principal.tenant, user=principal.user, name=(name or "session")[:MAX_NAME],
+            profile=chosen.name, state=SessionState.NEW, generation=1, created_at=now, last_activity=now,
+        )  # fmt: skip
+        session = self.open(row, Session(chosen.lifetimes), chosen)
+        await self.world.records.put_session(session.snapshot())
+        await self.record(principal, f"{source}:session:create", row.session_id, profile=chosen.name)
+        session.dispatch(Wanted())
+        return Access(session)
+
+    def open(self, row: SessionRow, core: Session, profile: Profile) -> LiveSession:
+        session = LiveSession(self.world, row, core, profile, self._ended)
+        self.live[row.session_id] = session
+        return session
+
+    def _ended(self, session: LiveSession) -> None:
+        self.live.pop(session.session_id, None)
+
+    def _profile(self, name: str | None) -> Profile:
+        chosen = name or self.default_profile
+        if chosen not in self.world.profiles:
+            raise NotFound(f"There is no profile {chosen!r}.", profiles=sorted(self.world.profiles))
+        problem = self.problems.get(chosen)
+        if problem:
+            raise ProfileUnavailable(f"The profile {chosen} cannot be served here: {problem}")
+        return self.world.profiles[chosen]
+
+    def _count_sandboxes(self, tenant: str, user: str, but: LiveSession | None) -> None:
+        held = [s for s in self.live.values() if s is not but and (s.row.tenant, s.row.user) == (tenant, user) and _holds(s)]
+        if len(held) >= self.world.caps.live_sandboxes_a_user:
+            ends = [s.row.idle_deadline for s in held if s.row.idle_deadline]
+            wait = max(1.0, min(ends) - self.world.clock.now()) if ends else 30.0
+            raise QuotaExceeded(
+                f"You have {len(held)} sandboxes running, as many as one user may have. End one, or wait until one runs out.",
+                retry_after=wait, limit=self.world.caps.live_sandboxes_a_user,
+            )  # fmt: skip
+
+    def _check_user_quota(self, session: LiveSession) -> None:
+        self._count_sandboxes(session.row.tenant, session.row.user, session)
+
+    # --- the rest of the facade ---------------------------------------------------------------------------------------
+
+    def profiles(self) -> Json:
+        shown = [profile_json(p, self.problems.get(p.name, "")) for p in self.world.profiles.values()]
+        return {"profiles": shown, "default": self.default_profile}
+
+    async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]:
+        found = await self.world.records.get_artifact(artifact_id)
+        if found is None or not principal.owns(found.tenant, found.user):
+            raise NotFound("There is no such artifact.")
+        return artifact_json(found), self.world.store.read(artifact_key(found))
+
+    async def health(self) -> tuple[bool, Json]:
+        checks: Json = {}
+        for name, check in (
+            ("engine", self.world.sandboxes.runtime.info), ("records", self.world.records.instance_id), ("store", self.world.store.check),
+        ):  # fmt: skip
+            try:
+                await check()  # type: ignore[operator]
+                checks[name] = "ok"
+            except SandglassError as error:
+                checks[name] = error.code
+        checks["adopted"] = "ok" if self.adopted.is_set() else "pending"
+        checks["pool"] = self.world.pool.statistics()
+        good = all(checks[name] == "ok" for name in ("engine", "records", "store", "adopted"))
+        return good, {"status": "ok" if good else "degraded", "checks": checks}
+
+    def statistics(self) -> Json:
+        states: dict[str, int] = {}
+        for session in self.live.values():
+            states[session.core.state] = states.get(session.core.state, 0) + 1
+        return {
+            "sessions": states, "pool": self.world.pool.statistics(), "sandboxes": self.world.sandboxes.statistics(),
+            "deadlines": len(self.world.deadlines), "tasks": len(self.world.tasks), "task_failures": self.world.tasks.failures,
+        }  # fmt: skip
+
+
+def _holds(session: LiveSession) -> bool:
+    return bool(session.core.sandbox_id) or session.core.state in (SessionState.NEW, SessionState.STARTING)
+
+
+def _session_id() -> str:
+    """A uuid-shaped id: Jupyter clients expect kernel ids to look like one."""
+    import uuid
+
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+
+

@@ -1,0 +1,335 @@
+"""One session as it lives in this gateway: its state machine's driver, its journal and its parts.
+
+``dispatch`` is the mailbox: the state changes at once, in order; what follows from it (the row, then the commands) is carried
+out in order by one task, so that nothing is done that would not be found in the records after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict
+from typing import Any
+
+from ..domain.model import Profile, SessionState, Variable
+from ..domain.session import Activity, Busy, Command, Event, Idle, Session, TimerFired, Wanted, step, timers
+from ..errors import InvalidTransition, RecordsUnavailable
+from ..jsonio import dumps
+from ..ports import NoticeRow, SessionRow
+from .attachments import Attachments
+from .effects import Effects
+from .journal import Entry, EntryKind, Journal
+from .keeping import Keeper
+from .runs import Run, Runs
+from .sandboxes import Sandbox
+from .telling import Telling
+from .traffic import Traffic
+from .views import session_json
+from .world import World
+
+log = logging.getLogger("sandglass.session")
+Json = dict[str, Any]
+CHECKPOINT_AFTER_S = 1.0
+
+
+class LiveSession:
+    """Everything about one session that is not ENDED for longer than a moment."""
+
+    def __init__(self, world: World, row: SessionRow, core: Session, profile: Profile, on_end: Callable[[LiveSession], None]) -> None:
+        self.world = world
+        self.row = row
+        self.core = core
+        self.profile = profile
+        self.session_id = row.session_id
+        self.journal = Journal.open(world.journals / row.session_id, max_bytes=world.caps.journal_bytes)
+        self.attachments = Attachments(self.journal, world.tasks, world.caps.attachments)
+        self.keeper = Keeper(
+            world.records, world.store, world.clock,
+            session_id=row.session_id, tenant=row.tenant, user=row.user, limits=world.keep,
+        )  # fmt: skip
+        self.runs = Runs(self)
+        self.traffic = Traffic(self)
+        self.telling = Telling(self)
+        self.effects = Effects(self)
+        self.sandbox: Sandbox | None = None
+        self.kernel_ready = False
+        self.marked = ""
+        self.ran = False
+        self.variables: list[Variable] = []
+        self.variables_more = 0
+        self.variables_at: float | None = None
+        self.lost_variables: list[Variable] = []
+        self.lost_because = ""
+        self.restored: list[Json] = []
+        self.kernel_info: Json = {}
+        self.ended = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._on_end = on_end
+        self._armed: dict[str, float] = {}
+        self._effects: deque[tuple[SessionRow, list[Command]]] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._mail: deque[Event] = deque()
+        self._stepping = False
+        self._announcing = False
+
+    # --- the mailbox --------------------------------------------------------------------------------------------------
+
+    def dispatch(self, event: Event) -> None:
+        """Take an event. Raises InvalidTransition when the state does not admit it (nothing changed)."""
+        if self._stepping:
+            self._mail.append(event)
+            return
+        self._stepping = True
+        try:
+            self._step(event)
+        finally:
+            while self._mail:
+                # these came from within; nobody waits for their refusal
+                try:
+                    self._step(self._mail.popleft())
+                except InvalidTransition as error:
+                    log.debug("not taken", extra={"session": self.session_id, "why": error.detail})
+            self._stepping = False
+
+    def _step(self, event: Event) -> None:
+        before = self.core
+        self.core, commands = step(self.core, event, self.world.clock.boottime())
+        if self.core == before and not commands:
+            return
+        log.debug("step", extra={"session": self.session_id, "event": type(event).__name__, "state": self.core.state})
+        self._sync_timers()
+        later = [c for c in commands if not self.effects.at_once(c)]
+        self._effects.append((self.snapshot(), later))
+        if self._pump is None:
+            self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
+        self.announce()
+        self.wake()
+
+    def wake(self) -> None:
+        """Whoever waits for a change looks again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def _carry_out(self) -> None:
+        try:
+            while self._effects:
+                row, commands = self._effects.popleft()
+                await self.insist(lambda row=row: self.world.records.put_session(row))  # type: ignore[misc]
+                for command in commands:
+                    self.effects.carry_out(command)
+        finally:
+            self._pump = None
+            if self._effects:
+                self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
+
+    async def insist(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write to the records; while they are locked or the disk is full, try again for as long as it takes."""
+        delay = 0.05
+        while True:
+            try:
+                await write()
+                return
+            except RecordsUnavailable as error:
+                log.error("records cannot be written, will try again", extra={"session": self.session_id, "why": error.detail})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+
+    def _sync_timers(self) -> None:
+        wanted = timers(self.core)
+        for name in self._armed.keys() - wanted.keys():
+            self.world.deadlines.disarm((self.session_id, name))
+        for name, at in wanted.items():
+            if self._armed.get(name) != at:
+                self.world.deadlines.arm((self.session_id, name), at, lambda name=name: self._fired(name))  # type: ignore[misc]
+        self._armed = wanted
+
+    def take_timers(self) -> None:
+        """Arm what the state wants (after the session was loaded)."""
+        self._armed = {}
+        self._sync_timers()
+
+    def sync_busy(self) -> None:
+        """Make the state agree with what runs (after the session was loaded)."""
+        running = any(run.forwarded for run in self.runs.open.values())
+        if running != self.core.busy:
+            self.dispatch(Busy() if running else Idle())
+
+    def _fired(self, name: str) -> None:
+        self._armed.pop(name, None)
+        self.dispatch(TimerFired(name))
+        self._sync_timers()
+
+    def want(self) -> None:
+        """Work waits: forward it, or open a sandbox for it."""
+        if self.core.state is SessionState.ACTIVE:
+            self.traffic.kick()
+        else:
+            self.dispatch(Wanted())
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        return self.world.tasks.spawn(coro, name)
+
+    @property
+    def ready(self) -> bool:
+        """Executions may be forwarded now."""
+        sandbox = self.sandbox
+        return self.core.state is SessionState.ACTIVE and self.kernel_ready and sandbox is not None and sandbox.link.lost is None
+
+    # --- the record ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> SessionRow:
+        """The row as of now. Boot-time anchors go with the wall time at which they were written (ARCHITECTURE 4)."""
+        core, clock, row = self.core, self.world.clock, self.row
+        boot, now = clock.boottime(), clock.now()
+
+        def wall(at: float | None) -> float | None:
+            return None if at is None else now + (at - boot)
+
+        row.state, row.generation, row.reason, row.sandbox_id = core.state, core.generation, core.reason, core.sandbox_id
+        row.idle_deadline, row.max_deadline = wall(core.idle_deadline), wall(core.max_deadline)
+        row.version += 1
+        row.data = {
+            "lifetimes": asdict(core.lifetimes), "boot_id": clock.boot_id(), "boottime": boot, "wall": now,
+            "phase": core.phase, "ending": core.ending, "wanted": core.wanted, "busy": core.busy, "idle_since": core.idle_since,
+            "claimed_at": core.claimed_at, "drain_since": core.drain_since, "quarantined_at": core.quarantined_at,
+            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
+            "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
+            "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
+            "kernel_info": self.kernel_info, "ran": self.ran,
+        }  # fmt: skip
+        return SessionRow(**{name: getattr(row, name) for name in SessionRow.__slots__})  # type: ignore[attr-defined]
+
+    def save(self) -> None:
+        """Record a change that is no step of the state machine."""
+        self._effects.append((self.snapshot(), []))
+        if self._pump is None:
+            self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
+
+    # --- the journal --------------------------------------------------------------------------------------------------
+
+    def _write(self, kind: EntryKind, body: bytes, flags: int = 0, lane: int = 0, number: int = 0, parent: str = "", target: str = "") -> None:
+        at = self.world.clock.now()
+        index = self.journal.append(kind, body, flags=flags, lane=lane, number=number, at=at, target=target, parent=parent)
+        self.attachments.publish(Entry(index, kind, flags, lane, number, at, target, parent, body))
+
+    def write_message(self, body: bytes, *, flags: int, lane: int, number: int, parent: str = "", target: str = "") -> None:
+        self._write(EntryKind.MESSAGE, body, flags, lane, number, parent, target)
+
+    def write_request(self, body: bytes, msg_id: str) -> None:
+        self._write(EntryKind.REQUEST, body, parent=msg_id)
+
+    def write_state(self, event: Json) -> None:
+        self._write(EntryKind.STATE, dumps(event))
+
+    def write_notice(self, notice: Json) -> None:
+        self._write(EntryKind.NOTICE, dumps(notice))
+
+    def mark_sandbox(self, sandbox: Sandbox) -> None:
+        """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
+        if self.marked != sandbox.sandbox_id:
+            self.marked = sandbox.sandbox_id
+            self._write(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
+
+    def received(self) -> tuple[int, int, int]:
+        """The highest relay numbers of the marked sandbox that stand in the journal."""
+        got = self.journal.received
+        return got.get(0, 0), got.get(1, 0), got.get(2, 0)
+
+    def find_request(self, msg_id: str, after: int) -> bytes:
+        """The v1 request as it was asked for; empty when the journal does not keep it any more."""
+        for head in self.journal.scan(after):
+            if head.kind == EntryKind.REQUEST and head.parent == msg_id:
+                found = self.journal.read(head.index - 1, max_entries=1)
+                return bytes(found[0].body) if found else b""
+        return b""
+
+    def announce(self) -> None:
+        """Tell the page what changed, once for all changes of this turn of the loop."""
+        if not self._announcing and not self.ended.is_set():
+            self._announcing = True
+            asyncio.get_running_loop().call_soon(self._announce)
+
+    def _announce(self) -> None:
+        self._announcing = False
+        if not self.ended.is_set():
+            self.write_state({"type": "session", "session": self.to_json()})
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def set_variables(self, variables: list[Variable], more: int) -> None:
+        self.variables, self.variables_more, self.variables_at = variables, more, self.world.clock.now()
+        self.save()
+        self.announce()
+
+    def lose_variables(self, reason: str) -> None:
+        self.lost_variables, self.lost_because = self.variables, reason
+        self.variables, self.variables_more, self.variables_at = [], 0, None
+        self.restored = []
+        self.kernel_ready = False
+
+    def take_told_first(self) -> str:
+        return self.telling.take_told_first()
+
+    def keep_from_code(self, patterns: list[str]) -> None:
+        self.spawn(self.effects.keep_from_code(patterns), "keep")
+
+    async def interrupt_kernel(self) -> None:
+        await self.effects.interrupt_kernel()
+
+    def execution_finished(self, run: Run) -> None:
+        """Look for changed declared files once it has been quiet for a moment."""
+        self.row.last_activity = self.world.clock.now()
+        self.ran = self.ran or run.forwarded
+        if run.forwarded and self.core.state is SessionState.ACTIVE:
+            self.checkpoint_soon(run.row.execution_id)
+
+    def checkpoint_soon(self, execution_id: str) -> None:
+        """Store changed declared files when it has been quiet for a moment; several reasons in a row make one."""
+
+        def begin() -> None:
+            self.spawn(self.effects.checkpoint(execution_id), "checkpoint")
+
+        self.world.deadlines.after((self.session_id, "checkpoint"), CHECKPOINT_AFTER_S, begin)
+
+    def activity(self) -> None:
+        """An upload, a declaration or a keep-alive: the idle timer starts anew, and its warnings are settled."""
+        self.dispatch(Activity())
+        self.row.last_activity = self.world.clock.now()
+        self.telling.clear_warnings(idle_only=True)
+        self.announce()
+
+    def finish(self) -> None:
+        """The session is over: everything that listens is told, nothing is left armed."""
+        self.announce()
+        self._announce()
+        self.ended.set()
+        for name in self._armed:
+            self.world.deadlines.disarm((self.session_id, name))
+        self.world.deadlines.disarm((self.session_id, "checkpoint"))
+        self.attachments.close_all("session_ended")
+        self.journal.close()
+        self._on_end(self)
+
+    async def released(self) -> None:
+        """Wait until everything that follows from the steps so far is carried out."""
+        while self._pump is not None:
+            await asyncio.wait([self._pump])
+
+    def to_json(self) -> Json:
+        return session_json(self)
+
+    # --- what executions and traffic call by name ---------------------------------------------------------------------
+
+    async def interrupt(self) -> None:
+        await self.effects.interrupt()
+
+    async def restart(self) -> None:
+        await self.effects.restart()
+
+    def end(self) -> None:
+        self.effects.end()
+
+    def notice_row(self, kind: str, body: Json) -> NoticeRow:
+        return NoticeRow(self.session_id, kind, self.core.generation, self.world.clock.now(), body)

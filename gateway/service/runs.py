@@ -1,0 +1,378 @@
+"""The executions of one session: recorded before they are forwarded, timed, counted, finished with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..clock import iso
+from ..domain import execution as ex
+from ..domain.execution import Execution
+from ..domain.model import ExecutionState, ExitReason, SessionState
+from ..domain.session import Busy, Idle, RestartRequested, SandboxGone
+from ..errors import NotFound, QuotaExceeded, SandglassError
+from ..ports import ExecutionRow
+from ..protocol import jupyter
+from .journal import EntryKind, Flag, Head
+
+if TYPE_CHECKING:
+    from .live import LiveSession
+
+log = logging.getLogger("sandglass.runs")
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Run:
+    """An execution that is not finished. ``key``: whose replies these are; ``header``: the request's own."""
+
+    e: Execution
+    row: ExecutionRow
+    key: str
+    header: Json
+    body: bytes
+    timeout_s: float
+    silent: bool = False
+    forwarded: bool = False
+    output_bytes: int = 0
+    output_messages: int = 0
+    dropped_bytes: int = 0
+    dropped_messages: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def rest(self) -> bool:
+        return self.row.source == "rest"
+
+
+class Runs:
+    """Keeps those that are not finished; the others are in the records."""
+
+    def __init__(self, session: LiveSession) -> None:
+        self._s = session
+        self.open: dict[str, Run] = {}
+        """By msg_id, in the order in which they were asked for."""
+        self.recent: OrderedDict[str, str] = OrderedDict()
+        """msg_id -> execution id of the latest ones, finished or not."""
+        self._failures = 0
+        self._last_failure = ""
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def add(self, msg_id: str, header: Json, body: bytes, code: str, *, key: str, source: str, silent: bool, timeout_s: float) -> Run:
+        """Take an execution on. Raises QuotaExceeded."""
+        caps = self._s.world.caps
+        cap = caps.queued_executions if source == "rest" else caps.jupyter_queue
+        if sum(1 for r in self.open.values() if r.row.source == source) >= cap:
+            raise QuotaExceeded(f"{cap} executions of this session wait already.", retry_after=5.0)
+        row = ExecutionRow(
+            execution_id=secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
+            msg_id=msg_id, source=source, state=ExecutionState.QUEUED, generation=self._s.core.generation,
+            code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(), created_at=self._s.world.clock.now(),
+            data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index},
+        )  # fmt: skip
+        run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent)
+        self._know(run)
+        self._s.write_request(body, msg_id)
+        if not silent:
+            self._announce(run)
+        return run
+
+    def _know(self, run: Run) -> None:
+        self.open[run.e.msg_id] = run
+        self.recent[run.e.msg_id] = run.row.execution_id
+        if len(self.recent) > 512:
+            self.recent.popitem(last=False)
+
+    def get(self, msg_id: str) -> Run | None:
+        return self.open.get(msg_id)
+
+    def by_id(self, execution_id: str) -> Run | None:
+        return next((r for r in self.open.values() if r.row.execution_id == execution_id), None)
+
+    @property
+    def running(self) -> Run | None:
+        return next((r for r in self.open.values() if r.e.state is ExecutionState.RUNNING), None)
+
+    def position(self, run: Run) -> int | None:
+        """How many go before it; None once it runs."""
+        if run.e.state is not ExecutionState.QUEUED:
+            return None
+        return list(self.open.values()).index(run)
+
+    # --- forwarding ---------------------------------------------------------------------------------------------------
+
+    def next_to_forward(self) -> Run | None:
+        """Jupyter's own go at once (the kernel has the queue); one asked for over REST waits until nothing else runs."""
+        for run in self.open.values():
+            if run.forwarded:
+                if run.rest:
+                    return None
+                continue
+            if run.rest and any(r.forwarded for r in self.open.values()):
+                return None
+            return run
+        return None
+
+    async def forward(self, run: Run, send: Callable[[bytes], int], next_number: Callable[[], int]) -> None:
+        """Record it, then send it. Its lane number is recorded with it, so that a later gateway knows whether it arrived."""
+        run.row.sandbox_id = self._s.core.sandbox_id
+        run.row.generation = self._s.core.generation
+        run.row.data["number"] = next_number()
+        await self._save(run)
+        if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
+            return  # it was cancelled, or the sandbox went, while the row was written
+        was_busy = any(r.forwarded for r in self.open.values())
+        run.forwarded = True
+        send(run.body)
+        run.body = b""
+        if not was_busy:
+            self._s.telling.clear_warnings(idle_only=True)
+            self._s.dispatch(Busy())
+
+    # --- what the kernel says -----------------------------------------------------------------------------------------
+
+    def started(self, run: Run) -> None:
+        if run.e.state is not ExecutionState.QUEUED:
+            return
+        run.e = ex.started(run.e)
+        run.row.started_at = self._s.world.clock.now()
+        run.row.state = ExecutionState.RUNNING
+        self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
+        self._s.spawn(self._save(run), "save-run")
+        if not run.silent:
+            self._announce(run)
+
+    def replied(self, run: Run, status: str, ename: str, count: int | None) -> None:
+        self.started(run)
+        run.e = ex.replied(run.e, status, ename)
+        if count is not None:
+            run.row.data["execution_count"] = count
+        self._maybe_finish(run)
+
+    def idled(self, run: Run) -> None:
+        run.e = ex.idled(run.e)
+        self._maybe_finish(run)
+
+    def evidence(self, run: Run, mro: tuple[str, ...], errno: int | None) -> None:
+        """What the kernel's hook says of the exception."""
+        run.e = replace(run.e, mro=mro, errno=errno)
+
+    def count_output(self, run: Run, size: int) -> bool:
+        """True while this much more output is within the execution's budget."""
+        limits = self._s.profile.limits
+        over = run.output_bytes + size > limits.output_bytes or run.output_messages >= limits.output_messages
+        if over or run.dropped_messages:
+            self.dropped(run, size, 1)
+            return False
+        run.output_bytes += size
+        run.output_messages += 1
+        return True
+
+    def dropped(self, run: Run, size: int, messages: int) -> None:
+        run.dropped_bytes += size
+        run.dropped_messages += messages
+        run.e = replace(run.e, truncated=True)
+
+    # --- limits and stops ---------------------------------------------------------------------------------------------
+
+    def impose(self, run: Run, reason: ExitReason) -> None:
+        run.e = ex.imposed(run.e, reason)
+
+    def _arm(self, run: Run, delay_s: float, call: Callable[[], None]) -> None:
+        self._s.world.deadlines.after((self._s.session_id, "run", run.row.execution_id), delay_s, call)
+
+    def _timed_out(self, run: Run, reason: ExitReason) -> None:
+        """Interrupt first; the kernel's end if that does not help; the sandbox's end if that does not."""
+        if run.done.is_set():
+            return
+        self.impose(run, reason)
+        self._s.spawn(self._s.interrupt_kernel(), "interrupt")
+        self._arm(run, self._s.profile.limits.interrupt_grace_s, lambda: self._kill(run, reason))
+
+    def limit_reached(self, run: Run, reason: ExitReason) -> None:
+        """A limit that is measured elsewhere (processor time) is reached."""
+        self._timed_out(run, reason)
+
+    def _kill(self, run: Run, reason: ExitReason) -> None:
+        if not run.done.is_set() and self._s.core.state is SessionState.ACTIVE:
+            self._s.dispatch(RestartRequested(reason))
+
+    def cancel(self, run: Run) -> None:
+        """Never run it if it waits; interrupt it, and after the grace end the kernel, if it runs."""
+        if not run.forwarded:
+            self.impose(run, ExitReason.INTERRUPTED)
+            self._finish(run, ExitReason.INTERRUPTED)
+        else:
+            self._timed_out(run, ExitReason.INTERRUPTED)
+
+    def fail_all(self, reason: ExitReason, detail: str = "") -> None:
+        """Every open execution ends here. One that a limit hit keeps its own word; the others lost their kernel."""
+        others = ExitReason.KERNEL_DIED if reason in (ExitReason.TIMEOUT, ExitReason.CPU_LIMIT) else reason
+        for run in list(self.open.values()):
+            own = reason if run.e.state is ExecutionState.RUNNING else others
+            if not run.forwarded and reason is ExitReason.MEMORY_LIMIT:
+                own = ExitReason.KERNEL_DIED
+            if detail:
+                run.row.data["detail"] = detail
+            own = run.e.imposed or own
+            self._s.traffic.tell_failed(run, own)
+            self._finish(run, own)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _maybe_finish(self, run: Run) -> None:
+        if run.e.complete:
+            self._finish(run, None)
+
+    def _finish(self, run: Run, forced: ExitReason | None) -> None:
+        if self.open.pop(run.e.msg_id, None) is None:
+            return
+        run.e = ex.finished(run.e, forced)
+        assert run.e.exit_reason is not None
+        world, row = self._s.world, run.row
+        world.deadlines.disarm((self._s.session_id, "run", row.execution_id))
+        row.state, row.exit_reason, row.finished_at = ExecutionState.FINISHED, run.e.exit_reason, world.clock.now()
+        row.data["last"] = self._s.journal.last_index
+        if run.dropped_messages:
+            row.data["truncated"] = {"bytes_dropped": run.dropped_bytes, "messages_dropped": run.dropped_messages}
+        row.data["output"] = {"bytes": run.output_bytes, "messages": run.output_messages}
+        row.data["trace"] = self._trace(run)
+        self._count_failures(row.exit_reason)
+        action = ex.next_action(run.e.exit_reason, self._failures)
+        row.data["next_action"] = action
+        log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **row.data["trace"]})
+        self._s.spawn(self._saved(run), "save-run")
+        if not run.silent:
+            self._announce(run)
+        if run.forwarded and not any(r.forwarded for r in self.open.values()) and self._s.core.busy:
+            self._s.dispatch(Idle())
+        self._s.traffic.kick()
+        self._s.execution_finished(run)
+
+    async def _saved(self, run: Run) -> None:
+        try:
+            await self._save(run)
+        finally:
+            run.done.set()
+
+    async def _save(self, run: Run) -> None:
+        await self._s.insist(lambda: self._s.world.records.put_execution(run.row))
+
+    def _count_failures(self, reason: str) -> None:
+        if reason == ExitReason.OK:
+            self._failures = 0
+        else:
+            self._failures = self._failures + 1 if reason == self._last_failure else 1
+        self._last_failure = reason
+
+    def _trace(self, run: Run) -> Json:
+        row = run.row
+        return {
+            "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
+            "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "source": row.source,
+            "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
+            "dropped_bytes": run.dropped_bytes, **self._s.world.trace.get(self._s.profile.name, {}),
+        }  # fmt: skip
+
+    def reject(self, run: Run) -> None:
+        """It cannot be sent at all (too long for the stream)."""
+        self._s.traffic.tell_failed(run, ExitReason.PLATFORM_FAULT)
+        self._finish(run, ExitReason.PLATFORM_FAULT)
+
+    # --- after a restart of the gateway -------------------------------------------------------------------------------
+
+    def load(self, rows: list[ExecutionRow], arrived: int | None) -> None:
+        """Take up unfinished executions. ``arrived``: the last request number that reached the relay, None without a sandbox.
+
+        What the journal holds of each (its reply, its idle, how much output) is read back from there.
+        """
+        for row in rows:
+            data = row.data
+            body = self._s.find_request(row.msg_id, data.get("first", 0))
+            try:
+                header = jupyter.decode(body).header
+            except ValueError:
+                header = {"msg_id": row.msg_id, "msg_type": "execute_request", "session": "", "username": "", "version": "5.3"}
+            e = Execution(row.execution_id, row.msg_id, ExecutionState(row.state))
+            run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")))
+            number = data.get("number")
+            run.forwarded = arrived is not None and number is not None and number <= arrived
+            if run.forwarded:
+                run.body = b""
+            self._know(run)
+        after = min((row.data.get("first", 0) for row in rows), default=0)
+        for head in self._s.journal.scan(after) if rows else ():
+            found = self.open.get(head.parent)
+            if found is not None and head.kind == EntryKind.MESSAGE:
+                self._replay(found, head)
+
+    def _replay(self, run: Run, head: Head) -> None:
+        if head.flags & Flag.OUTPUT:
+            run.output_bytes += head.length
+            run.output_messages += 1
+        elif head.flags & Flag.IDLE:
+            run.e = ex.idled(run.e)
+        elif head.flags & Flag.REPLY:
+            entry = self._s.journal.read(head.index - 1, max_entries=1)[0]
+            try:
+                content = jupyter.decode(bytes(entry.body)).content
+            except ValueError:
+                content = {}
+            run.e = ex.replied(run.e, str(content.get("status", "error")), str(content.get("ename", "")))
+            if isinstance(content.get("execution_count"), int):
+                run.row.data["execution_count"] = content["execution_count"]
+
+    def resume(self) -> None:
+        """Go on with what was loaded: finish what is complete, put the clocks of what runs back."""
+        now = self._s.world.clock.now()
+        for run in list(self.open.values()):
+            if run.e.complete:
+                self._finish(run, None)
+            elif run.e.state is ExecutionState.RUNNING and run.row.started_at:
+                left = max(0.0, run.timeout_s - (now - run.row.started_at))
+                self._arm(run, left, lambda run=run: self._timed_out(run, ExitReason.TIMEOUT))  # type: ignore[misc]
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def _announce(self, run: Run) -> None:
+        self._s.write_state({"type": "execution", "execution": self.to_json(run.row, run)})
+
+    def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
+        """An Execution without its outputs (``docs/api.md``)."""
+        reason = ExitReason(row.exit_reason) if row.exit_reason else None
+        duration = row.finished_at - row.started_at if row.finished_at and row.started_at else None
+        session = self._s.to_json()
+        return {
+            "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
+            "session": {k: session[k] for k in ("generation", "state", "idle_deadline", "max_deadline")} | {"id": row.session_id},
+            "position": self.position(run) if run is not None and row.state == ExecutionState.QUEUED else None,
+            "status": ex.status(reason) if reason else None, "exit_reason": reason, "next_action": row.data.get("next_action"),
+            "reason_text": row.data.get("detail") or (ex.SENTENCES[reason] if reason else ""),
+            "execution_count": row.data.get("execution_count"), "generation": row.generation,
+            "truncated": row.data.get("truncated"), "created_at": iso(row.created_at),
+            "started_at": iso(row.started_at) if row.started_at else None,
+            "finished_at": iso(row.finished_at) if row.finished_at else None,
+            "duration_ms": round(duration * 1000) if duration is not None else None,
+        }  # fmt: skip
+
+    async def find(self, execution_id: str) -> tuple[ExecutionRow, Run | None]:
+        """Raises NotFound, also for one of another session."""
+        run = self.by_id(execution_id)
+        if run is not None:
+            return run.row, run
+        row = await self._s.world.records.get_execution(execution_id)
+        if row is None or row.session_id != self._s.session_id:
+            raise NotFound("There is no such execution.")
+        return row, None
+
+    def sandbox_hangs(self, error: SandglassError) -> None:
+        """The kill did not work either: the sandbox itself ends."""
+        log.warning("a sandbox does not obey", extra={"session": self._s.session_id, "why": error.code})
+        self._s.dispatch(SandboxGone(self._s.core.sandbox_id))
