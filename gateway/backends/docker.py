@@ -173,7 +173,7 @@ class DockerRuntime:
         return self._info[1]
 
     async def image_digest(self, image: str) -> str:
-        found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)
+        found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
         return str(found["Id"])
 
     async def create(self, spec: SandboxSpec) -> str:
@@ -181,7 +181,7 @@ class DockerRuntime:
 
         def make(client: docker.APIClient) -> str:
             # the name tells nothing and makes a second creation of the same sandbox impossible
-            made = client.create_container_from_config(body, f"sandglass-{spec.sandbox_id}")
+            made = client.create_container_from_config(body, f"sandglass-{spec.sandbox_id}")  # type: ignore[no-untyped-call]
             engine_id = str(made["Id"])
             try:
                 hardening.check_created(body, client.inspect_container(engine_id), made.get("Warnings"))
