@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,16 @@ LIMITS = Limits(
     memory_bytes=512 << 20, workspace_bytes=64 << 20, inputs_bytes=32 << 20, tmp_bytes=32 << 20, shm_bytes=16 << 20, workspace_inodes=1000
 )
 
-pytestmark = [
-    pytest.mark.asyncio,
-    # the SDK leaves a socket that could not connect to the garbage collector, which closes it at once and warns
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def sdk_sockets() -> Iterator[None]:
+    """The SDK leaves a socket that could not connect to the garbage collector, which closes it and warns: here, not later."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class Door:
