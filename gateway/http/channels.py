@@ -116,12 +116,18 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         try:
             body = self._decode(message)
             self.session.from_client(self.key, body)
-        except (SandglassError, ValueError) as error:
+        except jupyter.JupyterError as error:
+            self._not_taken(body, BadRequest(str(error)))
+        except SandglassError as error:
             self._not_taken(body, error)
+        except Exception:
+            # A defect of ours; it costs its sender one message, and nobody else anything.
+            log.exception("a message could not be handled", extra={"session": self.session.session_id})
+            self._not_taken(body, SandglassError("Something went wrong inside the gateway; its log has the details."))
         return self._room()
 
     def _decode(self, message: str | bytes) -> bytes:
-        """The message in v1 form. Raises BadRequest or ValueError."""
+        """The message in v1 form. Raises BadRequest or JupyterError."""
         if len(message) > self.deps.limits.message_bytes:
             raise BadRequest("The message is over its size limit.")
         if not self._v1:
@@ -135,23 +141,20 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         await self.session.room()
         self._heard()  # while we did not read, silence was ours
 
-    def _not_taken(self, body: bytes | None, error: Exception) -> None:
+    def _not_taken(self, body: bytes | None, error: SandglassError) -> None:
         """The message is dropped; a request is answered so that its sender does not wait for ever."""
-        typed = error if isinstance(error, SandglassError) else BadRequest(str(error))
-        log.info(
-            "a message was not taken",
-            extra={"session": self.session.session_id, "code": typed.code, "why": typed.detail},
-        )
-        if isinstance(typed, SessionEnded):
+        what = {"session": self.session.session_id, "code": error.code, "why": error.detail}
+        log.info("a message was not taken", extra=what)
+        if isinstance(error, SessionEnded):
             self._end("session_ended")
             return
         try:
-            answers = refusals(jupyter.decode(body), typed) if body is not None else []
+            answers = refusals(jupyter.decode(body), error) if body is not None else []
         except ValueError:
             answers = []
         for answer in answers:
             self._send(answer)
-        if isinstance(typed, BadRequest):
+        if isinstance(error, BadRequest):
             self._bad += 1
             if self._bad >= self.deps.limits.bad_messages:
                 self._shut(4400, "too many malformed messages")

@@ -58,8 +58,8 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class Deps:
-    """``url`` and ``frame_url`` are known once the sockets are bound. ``origins`` (in lower case): where a browser may come
-    from besides the origin it was served from. ``frame_fixed``: the frame's address was configured, not derived.
+    """``url`` and ``frame_url`` are known once the sockets are bound. ``origins`` (in lower case): where a browser may
+    come from besides the origin it was served from. ``frame_fixed``: the frame's address was configured, not derived.
     """
 
     tokens: Tokens

@@ -27,9 +27,10 @@ def is_origin(text: str) -> bool:
 
 def page_csp(frame_origin: str) -> str:
     """The page loads only its own files and frames only the output frame, so a frame cannot lead itself elsewhere."""
+    frames = frame_origin or "'none'"
     return (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-        f"font-src 'self'; connect-src 'self'; frame-src {frame_origin or "'none'"}; "
+        f"font-src 'self'; connect-src 'self'; frame-src {frames}; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
 

@@ -1,0 +1,6 @@
+"""The helpers beside the tests are found whatever import mode pytest runs in (this folder is no package: it would be ``http``)."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
