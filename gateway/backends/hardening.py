@@ -38,6 +38,15 @@ bomb would also keep init from forking the process that kills it."""
 GVISOR_PIDS = 4096
 """gVisor's limit counts host threads, about 40 an idle Python: the sandbox's own nproc limit is what counts there."""
 SMALL_DIRECTORY_INODES = 1024
+THREAD_POOLS = (
+    "MKL_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+)
+"""Libraries that otherwise start a thread for each of the host's processors, whatever the limit is."""
 MEMLOCK_BYTES = 8 * 1024**2
 OOM_SCORE = 500
 """On a host that runs out, sandboxes go before the gateway and the engine. User code stands at 1000."""
@@ -151,9 +160,7 @@ def environment(spec: SandboxSpec) -> list[str]:
         "SANDGLASS_USER_PROCESSES": limits.processes,
         "SANDGLASS_THREADS": threads,
     }
-    numbers |= dict.fromkeys(
-        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS", "POLARS_MAX_THREADS"), threads
-    )
+    numbers |= dict.fromkeys(THREAD_POOLS, threads)
     return [f"{name}={value}" for name, value in sorted(numbers.items())]
 
 
@@ -233,7 +240,6 @@ def create_body(spec: SandboxSpec, info: RuntimeInfo) -> dict[str, Any]:
         "User": "0:0",
         "Hostname": "sandbox",
         "Domainname": "",
-        "WorkingDir": "/",
         "Env": environment(spec),
         "Labels": labels,
         "OpenStdin": True,

@@ -199,7 +199,7 @@ def test_seccomp_socket_families_and_protocols() -> None:
     assert seen == {(1, None, 0), *((f, t, p) for f in (2, 10) for t, p in ((1, 0), (1, 6), (2, 0), (2, 17)))}
 
 
-@pytest.mark.parametrize("name", ["prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setattr", "setpriority"])
+@pytest.mark.parametrize("name", ["prlimit64", "sched_setaffinity", "sched_setparam", "sched_setattr", "setpriority"])
 def test_seccomp_limits_and_scheduling_of_oneself_only(name: str) -> None:
     for rule in rules()[name]:
         assert all(arg["op"] == "SCMP_CMP_EQ" and arg["value"] == 0 for arg in rule["args"])
