@@ -119,7 +119,7 @@ class Unavailable(SandglassError):
     """A part of the platform does not serve now."""
 
     code = "unavailable"
-    retry_after = 5.0
+    retry_after: float | None = 5.0
 
 
 class EngineUnavailable(Unavailable):

@@ -138,6 +138,7 @@ class Access:
         }  # fmt: skip
         body = jupyter.build("shell", header, {}, {}, content)
         run = s.runs.add(header["msg_id"], header, body, code, key=REST_KEY, source="rest", silent=False, timeout_s=timeout)
+        await s.runs.record(run)
         s.want()
         return run.row.execution_id
 

@@ -33,10 +33,10 @@ def core_of(row: SessionRow, clock: Clock, started_at: float | None) -> Session:
     same_boot = data.get("boot_id") == clock.boot_id()
 
     def at(name: str) -> float | None:
-        value = data.get(name)
+        value: float | None = data.get(name)
         if value is None or same_boot:
             return value
-        wall = data.get("wall", now) + (value - data.get("boottime", 0.0))
+        wall: float = data.get("wall", now) + (value - data.get("boottime", 0.0))
         if started_at and name == "claimed_at":
             wall = max(wall, started_at)
         return min(boot + (wall - now), boot + FUTURE_S)

@@ -151,7 +151,11 @@ class Effects:
         self._oom.clear()
         sandbox.link.on_kernel = s.traffic.from_kernel
         sandbox.link.on_event = self._on_event
-        sandbox.link.on_lost = lambda error: s.spawn(self._stream_lost(sandbox, error), "stream-lost") and None
+
+        def on_lost(error: SandglassError) -> None:
+            s.spawn(self._stream_lost(sandbox, error), "stream-lost")
+
+        sandbox.link.on_lost = on_lost
         if sandbox.kernel_info:
             s.kernel_info = sandbox.kernel_info
         s.kernel_ready = True

@@ -182,7 +182,7 @@ class Gateway:
             ("engine", self.world.sandboxes.runtime.info), ("records", self.world.records.instance_id), ("store", self.world.store.check),
         ):  # fmt: skip
             try:
-                await check()  # type: ignore[operator]
+                await check()
                 checks[name] = "ok"
             except SandglassError as error:
                 checks[name] = error.code

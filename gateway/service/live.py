@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
@@ -20,7 +20,7 @@ from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
 from .attachments import Attachments
 from .effects import Effects
-from .journal import Entry, EntryKind, Journal
+from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
 from .runs import Run, Runs
 from .sandboxes import Sandbox
@@ -32,6 +32,7 @@ from .world import World
 log = logging.getLogger("sandglass.session")
 Json = dict[str, Any]
 CHECKPOINT_AFTER_S = 1.0
+NO_FLAGS = Flag(0)
 
 
 class LiveSession:
@@ -199,7 +200,7 @@ class LiveSession:
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
             "kernel_info": self.kernel_info, "ran": self.ran,
         }  # fmt: skip
-        return SessionRow(**{name: getattr(row, name) for name in SessionRow.__slots__})  # type: ignore[attr-defined]
+        return replace(row)
 
     def save(self) -> None:
         """Record a change that is no step of the state machine."""
@@ -209,12 +210,12 @@ class LiveSession:
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
-    def _write(self, kind: EntryKind, body: bytes, flags: int = 0, lane: int = 0, number: int = 0, parent: str = "", target: str = "") -> None:
+    def _write(self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, number: int = 0, parent: str = "", target: str = "") -> None:
         at = self.world.clock.now()
         index = self.journal.append(kind, body, flags=flags, lane=lane, number=number, at=at, target=target, parent=parent)
         self.attachments.publish(Entry(index, kind, flags, lane, number, at, target, parent, body))
 
-    def write_message(self, body: bytes, *, flags: int, lane: int, number: int, parent: str = "", target: str = "") -> None:
+    def write_message(self, body: bytes, *, flags: Flag, lane: int, number: int, parent: str = "", target: str = "") -> None:
         self._write(EntryKind.MESSAGE, body, flags, lane, number, parent, target)
 
     def write_request(self, body: bytes, msg_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from ..domain.model import Profile, SandboxState
@@ -24,8 +25,8 @@ class Pool:
     """``obtain`` gives each sandbox once. What it gave never comes back to it."""
 
     def __init__(
-        self, sandboxes: Sandboxes, records: Records, clock: Clock, tasks: Tasks, *, profiles: dict[str, Profile], target: int,
-        max_live: int, parallel: int = 2,
+        self, sandboxes: Sandboxes, records: Records, clock: Clock, tasks: Tasks, *, profiles: dict[str, Profile],
+        warm_profiles: Iterable[str], target: int, max_live: int, parallel: int = 2,
     ) -> None:  # fmt: skip
         """``target``: warm ones kept a profile; ``max_live``: all sandboxes of this gateway; ``parallel``: creations at once."""
         self._sandboxes = sandboxes
@@ -34,6 +35,7 @@ class Pool:
         self._tasks = tasks
         self._profiles = profiles
         self._target = target
+        self._warmed = set(warm_profiles)
         self._max_live = max_live
         self._warm: dict[str, deque[Sandbox]] = {name: deque() for name in profiles}
         self._creating = dict.fromkeys(profiles, 0)
@@ -87,7 +89,7 @@ class Pool:
         if self._closed:
             return
         now = self._clock.boottime()
-        for name in self._profiles:
+        for name in self._warmed:
             for sandbox in [s for s in self._warm[name] if s.link.lost or self._clock.now() - s.row.created_at > MAX_AGE_S]:
                 self._warm[name].remove(sandbox)
                 self._discard(sandbox)
@@ -100,6 +102,11 @@ class Pool:
             for _ in range(missing):
                 self._creating[name] += 1
                 self._tasks.spawn(self._fill(name), f"pool-{name}")
+
+    def warm(self, profiles: Iterable[str]) -> None:
+        """Keep these profiles warm from now on (an engine that was absent has come up)."""
+        self._warmed = set(profiles)
+        self.maintain()
 
     def _later(self, wait: float) -> None:
         if self._retry is None or self._retry.cancelled() or self._retry.when() < asyncio.get_running_loop().time():

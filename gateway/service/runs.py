@@ -60,6 +60,8 @@ class Runs:
         """By msg_id, in the order in which they were asked for."""
         self.recent: OrderedDict[str, str] = OrderedDict()
         """msg_id -> execution id of the latest ones, finished or not."""
+        self._closing: dict[str, Run] = {}
+        """By execution id: finished, and not yet in the records as such."""
         self._failures = 0
         self._last_failure = ""
 
@@ -94,7 +96,8 @@ class Runs:
         return self.open.get(msg_id)
 
     def by_id(self, execution_id: str) -> Run | None:
-        return next((r for r in self.open.values() if r.row.execution_id == execution_id), None)
+        closing = self._closing.get(execution_id)
+        return closing or next((r for r in self.open.values() if r.row.execution_id == execution_id), None)
 
     @property
     def running(self) -> Run | None:
@@ -208,6 +211,7 @@ class Runs:
         """Never run it if it waits; interrupt it, and after the grace end the kernel, if it runs."""
         if not run.forwarded:
             self.impose(run, ExitReason.INTERRUPTED)
+            self._s.traffic.tell_failed(run, ExitReason.INTERRUPTED)
             self._finish(run, ExitReason.INTERRUPTED)
         else:
             self._timed_out(run, ExitReason.INTERRUPTED)
@@ -234,6 +238,7 @@ class Runs:
     def _finish(self, run: Run, forced: ExitReason | None) -> None:
         if self.open.pop(run.e.msg_id, None) is None:
             return
+        self._closing[run.row.execution_id] = run
         run.e = ex.finished(run.e, forced)
         assert run.e.exit_reason is not None
         world, row = self._s.world, run.row
@@ -260,7 +265,12 @@ class Runs:
         try:
             await self._save(run)
         finally:
+            self._closing.pop(run.row.execution_id, None)
             run.done.set()
+
+    async def record(self, run: Run) -> None:
+        """Make it durable before it is promised to anybody."""
+        await self._save(run)
 
     async def _save(self, run: Run) -> None:
         await self._s.insist(lambda: self._s.world.records.put_execution(run.row))

@@ -25,8 +25,20 @@ Json = dict[str, Any]
 HELD_LIMIT = 256
 PENDING_LIMIT = 10_000
 MAX_VARIABLES = 500
+NO_FLAGS = Flag(0)
 OUTPUT = frozenset({"stream", "display_data", "update_display_data", "execute_result"})
 _CLIENT_CHANNELS = frozenset({"shell", "control", "stdin"})
+
+
+PLAIN_KERNEL_INFO: Json = {
+    "status": "ok", "protocol_version": "5.3", "implementation": "ipython", "implementation_version": "9", "banner": "",
+    "language_info": {
+        "name": "python", "version": "3.13", "mimetype": "text/x-python", "file_extension": ".py", "pygments_lexer": "ipython3",
+        "codemirror_mode": {"name": "ipython", "version": 3}, "nbconvert_exporter": "python",
+    },
+    "help_links": [], "debugger": False, "supported_features": [],
+}  # fmt: skip
+"""For a session that was recycled before its kernel's own answer was ever seen."""
 
 
 class Traffic:
@@ -69,8 +81,8 @@ class Traffic:
         elif state is SessionState.ACTIVE and self._s.sandbox is not None:
             self._remember(msg_id, key)
             self._send(body, control=channel == "control")
-        elif kind == "kernel_info_request" and self._s.kernel_info:
-            self.answer(key, message.header, "kernel_info_reply", self._s.kernel_info, channel=channel)
+        elif kind == "kernel_info_request" and (self._s.kernel_info or state is SessionState.DORMANT):
+            self.answer(key, message.header, "kernel_info_reply", self._s.kernel_info or PLAIN_KERNEL_INFO, channel=channel)
         elif state in (SessionState.STARTING, SessionState.NEW) and len(self._held) < HELD_LIMIT:
             self._remember(msg_id, key)
             self._held.append((key, body))
@@ -177,10 +189,10 @@ class Traffic:
         if kind.startswith("sandglass_"):
             self._hook(kind, message, run)
             return
-        flags = 0
+        flags = Flag(0)
         if kind == "status":
             state = _word(message, "execution_state")
-            flags = Flag.BUSY if state == "busy" else Flag.IDLE if state == "idle" else 0
+            flags = Flag.BUSY if state == "busy" else Flag.IDLE if state == "idle" else Flag(0)
         elif kind in OUTPUT or kind == "error":
             flags = Flag.OUTPUT
             if run is not None and kind in OUTPUT and not self._s.runs.count_output(run, len(body)):
@@ -207,9 +219,11 @@ class Traffic:
             # after a restart of the gateway the asker is known by the session in the header, as its websocket names it
             asker = message.parent_header.get("session")
             target = self._pending.pop(parent, "") or f"ws:{asker if isinstance(asker, str) else ''}"
-        flags = Flag.REPLY if kind == "execute_reply" else 0
+        flags = Flag.REPLY if kind == "execute_reply" else Flag(0)
         self._s.write_message(body, flags=flags, lane=lane, number=number, parent=parent, target=target)
-        if run is not None and kind == "execute_reply":
+        if kind == "kernel_info_reply" and _word(message, "status") == "ok":
+            self._s.kernel_info = message.content
+        elif run is not None and kind == "execute_reply":
             try:
                 content = message.content
             except ValueError:
@@ -263,7 +277,7 @@ class Traffic:
         self._say(channel, request, msg_type, content, target=key, parent=parent)
         self._say("iopub", request, "status", {"execution_state": "idle"}, target=key, parent=parent)
 
-    def _say(self, channel: str, request: Json, msg_type: str, content: Json, *, target: str = "", parent: str = "", flags: int = 0) -> None:
+    def _say(self, channel: str, request: Json, msg_type: str, content: Json, *, target: str = "", parent: str = "", flags: Flag = NO_FLAGS) -> None:
         body = jupyter.build(channel, jupyter.make_header(msg_type, self.kernel_session), request, {}, content)
         self._s.write_message(body, flags=flags, lane=Lane.KERNEL, number=0, parent=parent, target=target)
 

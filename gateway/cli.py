@@ -1,0 +1,138 @@
+"""The command line: ``sandglass serve | token | doctor | stop``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from . import __version__, doctor, local
+from .config import ConfigError, Settings
+from .errors import SandglassError
+from .main import Server, Started, run_file
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _settings() -> Settings:
+    settings = Settings.from_env(os.environ)
+    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return settings
+
+
+def serve(_: argparse.Namespace) -> int:
+    """Find an engine, make the image, serve until stopped."""
+    settings = _settings()
+    for warning in settings.warnings:
+        say(f"note: {warning}")
+    running = run_file(settings.state)
+    if running:
+        say(f"A gateway runs already on this state directory (pid {running['pid']}): {running['url']}")
+        return 1
+    settings.logging.set_up()
+    begun = time.monotonic()
+    engine = None
+    try:
+        engine = local.find_engine(settings.docker_host, settings.state, settings.bootstrap_engine, say)
+        say(f"engine: {engine.host}" + (" (its own, stopped with the gateway)" if engine.own else ""))
+        image = settings.image or local.ensure_image(engine.host, settings.state, say)
+        say(f"image: {image}")
+        return asyncio.run(_serve(settings, engine.host, image, begun))
+    finally:
+        if engine is not None and engine.own and settings.on_stop == "recycle":
+            say("stopping: the engine")
+            local.stop_engine(settings.state, say)
+        say("stopped")
+
+
+async def _serve(settings: Settings, docker_host: str, image: str, begun: float) -> int:
+    server = Server(settings, docker_host=docker_host, image=image)
+    try:
+        started = await server.start()
+        server.write_run_file(started)
+        _banner(started, time.monotonic() - begun)
+        await server.serve_until_stopped()
+        say("stopping")
+        return 0
+    finally:
+        await server.stop(say)
+
+
+def _banner(started: Started, took_s: float) -> None:
+    say(f"ready after {took_s:.1f} s")
+    for name, problem in started.problems.items():
+        say(f"  tier {name}: not available: {problem}")
+    for name in started.available:
+        say(f"  tier {name}: available")
+    say(f"  address: {started.url}   (output frames: {started.frame_url})")
+    say(f"  log in (works once): {started.login_url}")
+
+
+def token(arguments: argparse.Namespace) -> int:
+    """Print a token made with the development key of this state directory."""
+    settings = _settings()
+    say(settings.auth.issue_dev_token(arguments.user, arguments.tenant, arguments.role or ["user"], arguments.ttl, time.time()))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sandglass",
+        description="A stateful session kernel gateway: each user a Jupyter kernel in a sandbox of their own that runs out like a sandglass.",
+        epilog="All settings come from the environment; 'sandglass doctor' lists them with the values in force.",
+    )
+    parser.add_argument("--version", action="version", version=f"sandglass {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    one = commands.add_parser("serve", help="find or start an engine, make the kernel image, and serve until Ctrl-C")
+    one.set_defaults(run=serve)
+    one = commands.add_parser("token", help="print a token (with the development key only)")
+    one.add_argument("--user", required=True, help="the token's subject")
+    one.add_argument("--tenant", default="default", help="the user's tenant (default: default)")
+    one.add_argument("--role", action="append", choices=["user", "tenant_admin", "admin"], help="may be repeated (default: user)")
+    one.add_argument("--ttl", type=int, default=12 * 3600, metavar="SECONDS", help="how long it holds (default: 12 h)")
+    one.set_defaults(run=token)
+    one = commands.add_parser("doctor", help="say what is missing and how to mend it, and show every limit in force")
+    one.set_defaults(run=lambda _: doctor.run(Settings.from_env(os.environ), say))
+    one = commands.add_parser("stop", help="stop the gateway that runs on this state directory, in order")
+    one.set_defaults(run=stop)
+    return parser
+
+
+def stop(_: argparse.Namespace) -> int:
+    """Ask a running gateway to stop and wait until it has."""
+    settings = _settings()
+    running = run_file(settings.state)
+    if not running:
+        say("No gateway runs on this state directory.")
+        return 0
+    os.kill(int(running["pid"]), 15)
+    for _n in range(1200):
+        if not Path(f"/proc/{running['pid']}").exists():
+            say("stopped")
+            return 0
+        time.sleep(0.1)
+    say(f"The gateway (pid {running['pid']}) did not stop within two minutes.")
+    return 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except (SandglassError, ConfigError) as error:
+        print(f"sandglass: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

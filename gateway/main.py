@@ -1,0 +1,282 @@
+"""The composition root: what is made of what, in which order it starts, and in which order it stops (bounded)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .auth import Pages, TokenVerifier
+from .backends.docker import DockerRuntime
+from .backends.filesystem_store import FilesystemStore
+from .backends.records import SqliteRecords
+from .clock import SystemClock
+from .config import Settings
+from .domain.files import PersistLimits
+from .domain.model import EndReason, Profile
+from .domain.session import RecycleRequested
+from .errors import SandglassError
+from .http import server as http_server
+from .http.app import body_limit, make_app, make_frame_app
+from .http.deps import Deps, HttpLimits
+from .local import ROOT
+from .ports import RuntimeInfo
+from .service.adoption import Adoption
+from .service.deadlines import Deadlines
+from .service.gateway import Gateway
+from .service.monitor import LEASE_TTL_S, Monitor
+from .service.pool import Pool
+from .service.sandboxes import Sandboxes
+from .service.tasks import Tasks
+from .service.world import Caps, World
+
+log = logging.getLogger("sandglass.main")
+RECYCLE_ALL_S = 60.0
+TIERS = (("gvisor", "runsc", "gVisor sandbox"), ("container", "runc", "Plain container"))
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What the caller shows: ``available`` profile names, and for the others why not."""
+
+    url: str
+    frame_url: str
+    login_url: str
+    available: list[str]
+    problems: dict[str, str]
+
+
+def profiles_of(settings: Settings, image: str) -> dict[str, Profile]:
+    return {
+        name: Profile(name, name, runtime, image, title, settings.limits, settings.lifetimes) for name, runtime, title in TIERS
+    }
+
+
+def problems_of(settings: Settings, info: RuntimeInfo | None) -> dict[str, str]:
+    """Profile -> why it is refused. Fail closed: what the engine does not vouch for is not offered."""
+    if info is None:
+        return {name: "the container engine does not answer" for name, _, _ in TIERS}
+    problems = {name: info.problems[name] for name, _, _ in TIERS if name in info.problems}
+    if "container" not in problems and not settings.container_allowed:
+        problems["container"] = (
+            "plain containers share the host's kernel; allow them with SANDGLASS_ALLOW_CONTAINER=yes where one tenant uses this gateway"
+        )
+    return problems
+
+
+def default_profile(settings: Settings, problems: dict[str, str]) -> str:
+    if settings.default_profile:
+        return settings.default_profile
+    return next((name for name, _, _ in TIERS if name not in problems), TIERS[0][0])
+
+
+class Server:
+    """One running gateway."""
+
+    def __init__(self, settings: Settings, *, docker_host: str, image: str) -> None:
+        self.settings = settings
+        self._docker_host = docker_host
+        self._image = image
+        self.clock = SystemClock()
+        self.tasks = Tasks()
+        self.stop_requested = asyncio.Event()
+        self._owner = f"{os.getpid()}@{self.clock.boot_id()}"
+        self._undo: list[tuple[str, Callable[[], Any]]] = []
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Started:
+        s = self.settings
+        records = SqliteRecords(s.state / "records.sqlite", clock=self.clock)
+        await records.open()
+        self._later("records", records.close)
+        instance = await records.instance_id()
+        epoch = await records.acquire_lease(self._owner, self.clock.now(), LEASE_TTL_S)
+        self._later("lease", lambda: records.release_lease(self._owner))
+        store = FilesystemStore(s.state / "store")
+        await store.open()
+        runtime = DockerRuntime(self._docker_host)
+        self._later("engine client", runtime.close)
+        info, trace = await self._look_at_engine(runtime)
+        problems = problems_of(s, info)
+        profiles = profiles_of(s, self._image)
+        deadlines = Deadlines(self.clock)
+        sandboxes = Sandboxes(
+            runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images={name: self._image for name in profiles}
+        )
+        usable = {name: p for name, p in profiles.items() if name not in problems}
+        pool = Pool(
+            sandboxes, records, self.clock, self.tasks, profiles=profiles, warm_profiles=list(usable), target=s.pool_target,
+            max_live=s.caps.max_live,
+        )  # fmt: skip
+        world = World(
+            self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
+            Caps(
+                s.caps.sessions_a_user, s.caps.live_sandboxes_a_user, s.caps.queued_executions, s.caps.jupyter_queue, s.caps.attachments,
+                s.caps.checkpoint_bytes, s.caps.journal_bytes, s.caps.upload_bytes, s.caps.artifact_bytes,
+            ),
+            PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace,
+        )  # fmt: skip
+        self._later("deadlines", deadlines.close)
+        self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
+        self._pool = pool
+        adoption = Adoption(self.gateway, instance)
+        await adoption.load()
+        started = self._listen(records)
+        self.tasks.spawn(self._adopt(adoption), "adoption")
+        Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
+        self.tasks.spawn(self._watch_engine(runtime), "engine-info")
+        return replace(started, available=list(usable), problems=problems)
+
+    async def _adopt(self, adoption: Adoption) -> None:
+        await adoption.run()
+        self._pool.maintain()
+
+    async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[RuntimeInfo | None, dict[str, dict[str, str]]]:
+        try:
+            info = await runtime.info()
+            digest = await runtime.image_digest(self._image)
+        except SandglassError as error:
+            log.error("engine or image not ready", extra={"why": error.detail})
+            return None, {}
+        labels = await runtime.image_labels(self._image)
+        trace = {
+            name: {
+                "image": digest, "lock": labels.get("sandglass.lock", ""), "runtime": f"{oci} {info.runtimes.get(oci, '')}".strip(),
+            }
+            for name, oci, _ in TIERS
+        }  # fmt: skip
+        return info, trace
+
+    async def _watch_engine(self, runtime: DockerRuntime) -> None:
+        """An engine that was absent at the start is asked again until it tells what it offers."""
+        while any("does not answer" in p for p in self.gateway.problems.values()):
+            await asyncio.sleep(2.0)
+            info, trace = await self._look_at_engine(runtime)
+            if info is not None:
+                problems = problems_of(self.settings, info)
+                self.gateway.problems.clear()
+                self.gateway.problems.update(problems)
+                self.gateway.default_profile = default_profile(self.settings, problems)
+                self.gateway.world.trace.update(trace)
+                self._pool.warm(name for name, _, _ in TIERS if name not in problems)
+
+    def _listen(self, records: SqliteRecords) -> Started:
+        s = self.settings
+        verifier = TokenVerifier.from_settings(s.auth, self.clock)
+        pages = Pages(s.auth.page_secret, self.clock)
+        deps = Deps(
+            verifier, pages, self.clock, origins=frozenset(s.allowed_origins), web_dir=ROOT / "web",
+            limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
+        )  # fmt: skip
+        sockets, port = http_server.bind(s.host, s.port)
+        frame_sockets, frame_port = http_server.bind(s.host, s.frame_port)
+        name = "127.0.0.1" if s.host in ("0.0.0.0", "", "::") else s.host  # noqa: S104 - compared, not bound
+        host = f"[{name}]" if ":" in name else name
+        deps.url = s.public_url or f"http://{host}:{port}"
+        deps.frame_url, deps.frame_fixed = s.frame_url or f"http://{host}:{frame_port}", bool(s.frame_url)
+        servers = [
+            http_server.serve(make_app(self.gateway, deps), sockets, body_limit(deps)),
+            http_server.serve(make_frame_app(self.gateway, deps), frame_sockets, lambda method, path: 0),
+        ]
+        for server in servers:
+            self._later("connections", server.close_all_connections)
+            self._later("listening", server.stop)
+        principal = s.auth.local_admin()
+        ticket, _ = pages.issue_ticket(principal, "login")
+        return Started(deps.url, deps.frame_url, f"{deps.url}/login?ticket={ticket}", [], {})
+
+    def write_run_file(self, started: Started) -> None:
+        """``run.json``: for scripts; there while the gateway serves."""
+        path = self.settings.state / "run.json"
+        content = {
+            "url": started.url, "frame_url": started.frame_url, "pid": os.getpid(), "docker_host": self._docker_host,
+            "profiles": started.available, "image": self._image,
+        }  # fmt: skip
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(path)
+        self._later("run.json", lambda: path.unlink(missing_ok=True))
+
+    def _later(self, name: str, undo: Callable[[], Any]) -> None:
+        self._undo.append((name, undo))
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    async def serve_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop_requested.set)
+        await self.stop_requested.wait()
+
+    async def stop(self, say: Callable[[str], None]) -> None:
+        """Stop accepting, end or let go of the sandboxes, then everything else, newest first; each step is bounded."""
+        again = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, again.set)
+        gateway = getattr(self, "gateway", None)
+        if gateway is not None:
+            if self.settings.on_stop == "recycle":
+                await self._recycle_all(gateway, again, say)
+            for session in list(gateway.live.values()):
+                session.attachments.close_all("shutdown")
+                if session.sandbox is not None:
+                    await session.sandbox.link.close()
+            await asyncio.wait_for(self._pool.close(), 30.0)
+        for name, undo in reversed(self._undo):
+            if name not in ("records", "lease", "engine client"):
+                await self._bounded(name, undo)
+        await self.tasks.close()
+        for name, undo in reversed(self._undo):
+            if name in ("records", "lease", "engine client"):
+                await self._bounded(name, undo)
+
+    @staticmethod
+    async def _bounded(name: str, undo: Callable[[], Any]) -> None:
+        try:
+            result = undo()
+            if asyncio.iscoroutine(result):
+                await asyncio.wait_for(result, 5.0)
+        except Exception as error:
+            # stopping goes on whatever one part of it does
+            log.warning("stop step failed", extra={"step": name, "why": type(error).__name__})
+
+    async def _recycle_all(self, gateway: Gateway, again: asyncio.Event, say: Callable[[str], None]) -> None:
+        held = [s for s in gateway.live.values() if s.core.sandbox_id or s.sandbox is not None]
+        if held:
+            say(f"stopping: {len(held)} sandbox(es) are ended, declared files are stored first (Ctrl-C again: at once)")
+        for session in held:
+            with contextlib.suppress(SandglassError):
+                session.dispatch(RecycleRequested(EndReason.UPGRADE))
+
+        async def gone() -> None:
+            while any(s.core.sandbox_id for s in gateway.live.values()) or gateway.world.sandboxes.removing:
+                await asyncio.sleep(0.05)
+
+        waits = [asyncio.ensure_future(gone()), asyncio.ensure_future(again.wait())]  # noqa: TID251 - both are awaited right here
+        await asyncio.wait(waits, timeout=RECYCLE_ALL_S, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        left = [s for s in gateway.live.values() if s.sandbox is not None]
+        if left:
+            say(f"stopping: {len(left)} sandbox(es) did not end in time; the next start takes them up")
+            for session in left:
+                await session.released()
+
+
+def run_file(state: Path) -> dict[str, Any]:
+    """What ``run.json`` says of a gateway that runs on this state directory; empty when none does."""
+    try:
+        content = json.loads((state / "run.json").read_text())
+        os.kill(int(content["pid"]), 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(content)
