@@ -21,6 +21,8 @@ MAX_DEPTH = 16
 MAX_PATTERN_CHARS = 255
 MAX_STARS = 8
 """Wildcards in one pattern."""
+MAX_KEY_CHARS = 512
+_KEY = re.compile("[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200})*")
 _REMEMBERED_FOLDERS = 2048
 _NO_PARTS = frozenset(("", ".", ".."))
 INPUTS = "in"
@@ -72,6 +74,13 @@ def clean_path(path: str, *, not_below: Sequence[str] = ()) -> str:
         if path == folder or path.startswith(folder + "/"):
             raise PathRefused(f"Nothing may be written to {folder}/ this way.")
     return path
+
+
+def check_key(key: str) -> str:
+    """An object's key, unchanged: 512 characters, in parts of ``[A-Za-z0-9._-]`` of up to 200. Raises PathRefused."""
+    if len(key) > MAX_KEY_CHARS or not _KEY.fullmatch(key) or not _NO_PARTS.isdisjoint(key.split("/")):
+        raise PathRefused("That is no key for an object.")
+    return key
 
 
 def nfc(text: str) -> str:

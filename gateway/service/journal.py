@@ -5,7 +5,7 @@ websocket or event stream is a reader with a cursor. A message is acknowledged t
 is not synced, because the page cache is enough against ``kill -9`` (see ``journal_format`` for the files).
 
 Everything here is synchronous and short, so it is done on the event loop's thread: measured on two busy cores, an
-append of 300 bytes takes 6-10 us, a position 3-4 us, reading 5-7 us an entry, an append of 64 MiB 70 ms. One thread uses
+append of 300 bytes takes 6-10 us, a position 3-4 us, reading an entry 5-7 us, an append of 64 MiB 70 ms. One thread has
 a journal. Errors: StoreUnavailable when the disk is full or fails (nothing half written stays), TooLarge for what no
 record may hold.
 """

@@ -167,9 +167,9 @@ while True:
 """
 
 
-def test_kill_9_loses_nothing_that_was_appended(tmp_path: Path) -> None:
-    for _ in range(5):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+def append_until_killed(place: Path) -> int:
+    """The last index that the child told before it was killed."""
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(place)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         told = 0
         for line in child.stdout:
@@ -177,8 +177,12 @@ def test_kill_9_loses_nothing_that_was_appended(tmp_path: Path) -> None:
             if told % 700 == 0:
                 break
         child.send_signal(signal.SIGKILL)
-        told = max([told, *(int(line) for line in child.stdout if line.endswith("\n"))])
-        child.wait(timeout=10)
+        return max([told, *(int(line) for line in child.stdout if line.endswith("\n"))])
+
+
+def test_kill_9_loses_nothing_that_was_appended(tmp_path: Path) -> None:
+    for _ in range(5):
+        told = append_until_killed(tmp_path)
         journal = Journal.open(tmp_path, max_bytes=2_000_000, segment_bytes=200_000)
         assert journal.last_index - told in (0, 1)
         assert journal.received[1] == journal.last_index
