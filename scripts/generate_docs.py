@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Write the documents that follow from the code: docs/states.md and docs/exit-reasons.md.
+
+With --check nothing is written, and the exit status says whether they are up to date (a unit test calls it).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gateway.domain import execution as ex  # noqa: E402
+from gateway.domain import session as machine  # noqa: E402
+from gateway.domain.model import EndReason, ExitReason, SessionState  # noqa: E402
+from gateway.domain.texts import WHY_ENDED  # noqa: E402
+
+
+def states() -> str:
+    """Probe the table: every event in a typical state of each kind, and what comes of it."""
+    out = ["# A session's states", "", "Generated from `gateway/domain/session.py` by `scripts/generate_docs.py`.", ""]
+    edges = sorted(
+        {
+            (before.state, type(event).__name__, after.state)
+            for before, event in _probes()
+            for after, _ in [machine.step(before, event, 1e6)]
+            if after.state is not before.state
+        }
+    )
+    out += ["```mermaid", "stateDiagram-v2", "    [*] --> new"]
+    out += [f"    {a} --> {b}: {e}" for a, e, b in edges]
+    out += ["    ended --> [*]", "```", "", "| state | event | leads to |", "|---|---|---|"]
+    rows = {(a, e): set[str]() for a, e in ((s, t.__name__) for s, t in machine.TABLE)}
+    for before, event in _probes():
+        after, commands = machine.step(before, event, 1e6)
+        did = ", ".join(type(c).__name__ for c in commands)
+        rows[before.state, type(event).__name__].add(f"{after.state}" + (f" ({did})" if did else ""))
+    out += [f"| {a} | {e} | {'; or '.join(sorted(to))} |" for (a, e), to in sorted(rows.items())]
+    return "\n".join(out) + "\n"
+
+
+def _probes() -> list[tuple[machine.Session, machine.Event]]:
+    from gateway.domain.model import Lifetimes
+
+    base = machine.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
+    from dataclasses import replace
+
+    variants = {
+        SessionState.NEW: [replace(base, sandbox_id="", claimed_at=None)],
+        SessionState.STARTING: [replace(base, state=SessionState.STARTING, sandbox_id=s) for s in ("", "a")],
+        SessionState.ACTIVE: [replace(base, state=SessionState.ACTIVE), replace(base, state=SessionState.ACTIVE, busy=True)],
+        SessionState.DRAINING: [
+            replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending) for phase in machine.Phase for ending in (False, True)
+        ],
+        SessionState.QUARANTINED: [replace(base, state=SessionState.QUARANTINED, quarantined_at=1e6 - 1, retry_at=0.0)],
+        SessionState.DORMANT: [replace(base, state=SessionState.DORMANT, sandbox_id="", claimed_at=None)],
+        SessionState.ENDED: [replace(base, state=SessionState.ENDED, sandbox_id="", claimed_at=None)],
+    }  # fmt: skip
+    probes: list[tuple[machine.Session, machine.Event]] = []
+    for state, kind in machine.TABLE:
+        for session in variants[state]:
+            if issubclass(kind, machine.SandboxEvent):
+                if session.sandbox_id or kind is machine.SandboxReady:
+                    probes.append((session, kind(session.sandbox_id or "a")))
+            elif kind is machine.TimerFired:
+                probes += [(session, machine.TimerFired(name)) for name in machine.timers(session)] or [(session, machine.TimerFired("none"))]
+            else:
+                probes.append((session, kind()))
+    return probes
+
+
+def exit_reasons() -> str:
+    out = ["# Exit reasons", "", "Generated from `gateway/domain/execution.py` by `scripts/generate_docs.py`.", ""]
+    out += ["## Of an execution", "", "| exit reason | status | next action | in words |", "|---|---|---|---|"]
+    out += [f"| `{r}` | {ex.status(r)} | {ex.next_action(r) or '-'} | {ex.SENTENCES[r]} |" for r in ExitReason]
+    out += ["", "The same failure for the third time in a row answers `stop`.", "", "## Of a sandbox", "", "| reason | the sandbox ended because |", "|---|---|"]
+    out += [f"| `{r}` | {WHY_ENDED[r]} |" for r in EndReason]
+    return "\n".join(out) + "\n"
+
+
+def main() -> int:
+    stale = []
+    for name, text in (("states.md", states()), ("exit-reasons.md", exit_reasons())):
+        path = ROOT / "docs" / name
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text)
+                print(f"written: docs/{name}")
+    if stale and "--check" in sys.argv:
+        print(f"out of date: {', '.join(stale)}; run scripts/generate_docs.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
