@@ -65,8 +65,7 @@ class FileHandler(Downloading):
         overwrite = self.flag("overwrite")
         session = await self.session_of(session_id)
         incoming = self._incoming = Incoming()
-        where = path if "/" in path else f"in/{path}"
-        upload = session.write_file(where, int(length), incoming.chunks(), overwrite=overwrite)
+        upload = session.write_file(path, int(length), incoming.chunks(), overwrite=overwrite)
         self._stored = self.deps.tasks.spawn(_outcome(upload), "http-upload")
         self._stored.add_done_callback(self._upload_done)
 

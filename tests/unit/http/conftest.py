@@ -1,4 +1,4 @@
-"""The helpers beside the tests are found whatever import mode pytest runs in (this folder is no package: it would be ``http``)."""
+"""The helpers beside the tests are found whatever import mode pytest runs in; as a package this folder would be ``http``."""
 
 import sys
 from pathlib import Path

@@ -309,7 +309,8 @@ class FakeGateway:
         return {"artifact_id": "a1", "path": "out/report.txt", "size": 6}, chunks()
 
     async def health(self) -> tuple[bool, Json]:
-        return self.healthy, {"engine": "ok" if self.healthy else "down"}
+        checks = {"engine": "ok" if self.healthy else "engine_unavailable"}
+        return self.healthy, {"status": "ok" if self.healthy else "degraded", "checks": checks}
 
     def statistics(self) -> Json:
         return {}

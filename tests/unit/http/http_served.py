@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from http_fake import FakeGateway, FakePages, FakeSession, FakeTokens
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
@@ -19,8 +21,6 @@ from gateway.http.deps import Deps, HttpLimits
 from gateway.http.server import bind, serve
 from gateway.protocol import jupyter
 from gateway.service.tasks import Tasks
-
-from http_fake import FakeGateway, FakePages, FakeSession, FakeTokens
 
 PATIENCE_S = 20.0
 Json = dict[str, Any]
@@ -35,6 +35,8 @@ class Served:
     pages: FakePages
     port: int
     frame_port: int
+    sockets: list[WebSocketClientConnection] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -83,28 +85,45 @@ class Served:
             f"ws://127.0.0.1:{self.port}/api/kernels/{kernel_id}/channels?{query}", headers=headers or {}
         )
         protocols = offered if offered is not None else [jupyter.V1_PROTOCOL] if v1 else None
-        return await websocket_connect(request, subprotocols=protocols, max_message_size=256 * 1024**2)
+        ws = await websocket_connect(request, subprotocols=protocols, max_message_size=256 * 1024**2)
+        self.sockets.append(ws)
+        return ws
 
-    async def raw(self, data: bytes, *, close: bool = True) -> bytes:
-        """Send bytes as they are and read what comes back until the server closes."""
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A plain connection, closed at the end of the test."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
+        return reader, writer
+
+    async def raw(self, data: bytes) -> bytes:
+        """Send bytes as they are and read what comes back until the server closes."""
+        reader, writer = await self.connect()
         writer.write(data)
         await writer.drain()
-        try:
-            return await asyncio.wait_for(reader.read(), PATIENCE_S)
-        finally:
+        return await asyncio.wait_for(reader.read(), PATIENCE_S)
+
+    async def close(self) -> None:
+        for ws in self.sockets:
+            ws.close()
+        for writer in self.writers:
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(writer.wait_closed(), PATIENCE_S)
 
 
 def served(
-    *, attachment_limit: int = 8, journal_bytes: int = 64 * 1024**2, **limits: Any
+    *,
+    attachment_limit: int = 8,
+    journal_bytes: int = 64 * 1024**2,
+    patience_s: float = 3 * PATIENCE_S,
+    **limits: Any,
 ) -> Callable[[Callable[[Served], Awaitable[None]]], Callable[[], None]]:
     """Turns ``async def test(s: Served)`` into a test with a server of its own. ``limits``: those of ``HttpLimits``."""
 
     def wrap(test: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:
         async def run() -> None:
             with tempfile.TemporaryDirectory() as scratch:
-                await asyncio.wait_for(_within(Path(scratch)), 3 * PATIENCE_S)
+                await asyncio.wait_for(_within(Path(scratch)), patience_s)
 
         async def _within(scratch: Path) -> None:
             tasks = Tasks()
@@ -126,10 +145,12 @@ def served(
                 serve(make_app(gateway, deps), sockets, body_limit(deps)),
                 serve(make_frame_app(gateway, deps), frame_sockets, body_limit(deps)),
             ]
+            s = Served(gateway, deps, pages, port, frame_port)
             try:
-                await test(Served(gateway, deps, pages, port, frame_port))
+                await test(s)
                 assert tasks.failures == 0
             finally:
+                await s.close()
                 for server in servers:
                     server.stop()
                 for session in gateway.held.values():

@@ -341,7 +341,7 @@ async def test_too_many_attachments(s: Served) -> None:
 async def test_a_dead_client_is_dropped_a_quiet_one_is_not(s: Served) -> None:
     session = await s.session()
     alive = await s.ws(session.session_id, query="token=alice&session_id=alive")
-    reader, writer = await asyncio.open_connection("127.0.0.1", s.port)
+    reader, writer = await s.connect()
     head = f"GET /api/kernels/{session.session_id}/channels?token=alice&session_id=dead HTTP/1.1\r\nHost: x\r\n"
     head += "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     writer.write(head.encode() + b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
@@ -375,7 +375,7 @@ async def test_what_is_no_longer_kept_leaves_a_marker(s: Served) -> None:
 
 async def _bad_attempts(s: Served, count: int) -> None:
     """Handshakes with ids that do not exist, one connection for all."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", s.port)
+    reader, writer = await s.connect()
     for n in range(count):
         head = f"GET /api/kernels/none-{n}/channels?token=alice&session_id=c{n} HTTP/1.1\r\nHost: x\r\n"
         head += "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -385,9 +385,10 @@ async def _bad_attempts(s: Served, count: int) -> None:
         length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         assert json.loads(await reader.readexactly(length))["code"] == "not_found"
     writer.close()
+    await writer.wait_closed()
 
 
-@served()
+@served(patience_s=300.0)
 async def test_ten_thousand_bad_attempts_leave_nothing(s: Served) -> None:
     import gc
     from collections import Counter

@@ -102,7 +102,7 @@ async def test_typed_errors_carry_their_extras(s: Served) -> None:
     assert assert_problem(response, 409, "generation_mismatch")["lost_variables"] == [{"name": "df"}]
     s.gateway.healthy = False
     ready = await s.call("GET", "/readyz", user=None)
-    assert ready.code == 503 and js(ready) == {"status": "not_ready", "checks": {"engine": "down"}}
+    assert ready.code == 503 and js(ready) == {"status": "degraded", "checks": {"engine": "engine_unavailable"}}
     health = await s.call("GET", "/healthz", user=None)
     assert health.code == 200 and js(health)["status"] == "degraded"
 

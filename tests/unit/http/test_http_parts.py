@@ -1,0 +1,199 @@
+"""The small parts by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.domain.model import Principal
+from gateway.errors import BadRequest, QuotaExceeded
+from gateway.http.cache import ByteCache, Payload
+from gateway.http.confirm import Confirmer
+from gateway.http.deps import _with_name_of
+from gateway.http.expiry import Expiry
+from gateway.http.incoming import Incoming
+from gateway.http.notebooks import MAX_PER_USER, Notebooks
+from gateway.http.outflow import Outflow
+from gateway.http.render import refusals
+from gateway.protocol import jupyter
+
+
+def test_confirmation_goes_one_round_trip_at_a_time() -> None:
+    c = Confirmer()
+    assert c.ping() is None and c.pong(b"") is None and c.again() == b""
+    c.delivered(3)
+    first = c.ping()
+    assert first is not None and c.ping() is None and c.waiting and c.again() == first
+    c.delivered(7)
+    assert c.pong(b"") is None and c.pong(b"nonsense") is None and c.pong(first[:-1] + b"\xff") is None
+    assert c.pong(first) == 3 and c.pong(first) is None
+    second = c.ping()
+    assert second is not None and second != first and c.pong(second) == 7
+    assert c.ping() is None and len(second) <= 125
+
+
+def test_the_cache_is_bounded_by_bytes() -> None:
+    cache = ByteCache(10_000)
+    made: list[int] = []
+
+    def value(n: int, size: int = 1000) -> Payload:
+        return cache.get(n, lambda: (made.append(n), Payload(b"x" * size))[1])
+
+    assert value(1).data == value(1).data and made == [1]
+    for n in range(2, 50):
+        value(n)
+    assert cache.statistics()["bytes"] <= 10_000 and cache.statistics()["entries"] < 10
+    value(1)
+    assert made[-1] == 1
+    value(99, 6000)
+    value(99, 6000)
+    assert made[-2:] == [99, 99]  # too large to be kept
+
+    def fails() -> Payload:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        cache.get("bad", fails)
+    assert cache.get("bad", lambda: Payload(b"ok")).data == b"ok"
+
+
+def test_outflow() -> None:
+    async def run() -> None:
+        flow = Outflow()
+        await flow.flushed()
+        flow.add(10)
+        waiters = [asyncio.ensure_future(flow.flushed()) for _ in range(2)]  # noqa: TID251 - a test's own
+        await asyncio.sleep(0)
+        flow.took(4)
+        await asyncio.sleep(0)
+        assert not waiters[0].done()
+        flow.took(6)
+        await asyncio.gather(*waiters)
+        flow.add(1)
+        waiter = asyncio.ensure_future(flow.flushed())  # noqa: TID251 - a test's own
+        await asyncio.sleep(0)
+        flow.lose()
+        with pytest.raises(ConnectionError):
+            await waiter
+        with pytest.raises(ConnectionError):
+            await flow.flushed()
+
+    asyncio.run(run())
+
+
+def test_incoming_is_bounded_and_ends_with_its_client() -> None:
+    async def run() -> None:
+        incoming = Incoming()
+        writer = asyncio.ensure_future(_put_many(incoming, 10))  # noqa: TID251 - a test's own
+        await asyncio.sleep(0.01)
+        assert not writer.done() and len(incoming._chunks) <= 4
+        got = []
+        async for chunk in incoming.chunks():
+            got.append(chunk)
+            if len(got) == 10:
+                incoming.end()
+        assert got == [b"%d" % n for n in range(10)] and writer.done()
+
+        incoming = Incoming()
+        await incoming.put(b"x")
+        incoming.broke_off()
+        with pytest.raises(BadRequest):
+            async for _ in incoming.chunks():
+                pass
+
+        incoming = Incoming()
+        writer = asyncio.ensure_future(_put_many(incoming, 100))  # noqa: TID251 - a test's own
+        await asyncio.sleep(0.01)
+        incoming.nobody_reads()
+        await asyncio.wait_for(writer, 5)
+
+    asyncio.run(run())
+
+
+async def _put_many(incoming: Incoming, count: int) -> None:
+    for n in range(count):
+        await incoming.put(b"%d" % n)
+
+
+class StandingClock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def boottime(self) -> float:
+        return self.time
+
+    def boot_id(self) -> str:
+        return "boot"
+
+
+def test_expiry_goes_by_the_wall() -> None:
+    async def run() -> None:
+        clock, fired = StandingClock(), []
+        never = Expiry(clock, 0, lambda: fired.append("never"))
+        past = Expiry(clock, 999, lambda: fired.append("past"))
+        soon = Expiry(clock, 1000.02, lambda: fired.append("soon"))
+        gone = Expiry(clock, 1000.01, lambda: fired.append("gone"))
+        gone.cancel()
+        await asyncio.sleep(0.1)
+        assert fired == ["past"]  # the wall has not moved, whatever the loop's own clock says
+        clock.time = 1000.02
+        await asyncio.sleep(0.1)
+        assert fired == ["past", "soon"]
+        for e in (never, past, soon):
+            e.cancel()
+
+    asyncio.run(run())
+
+
+def test_notebooks_are_bounded() -> None:
+    notebooks, alice = Notebooks(), Principal("alice", "t1")
+    for n in range(MAX_PER_USER + 10):
+        notebooks.add(alice, path=f"p{n}", name="", kind="notebook", kernel_id=f"k{n}")
+    assert len(notebooks) == MAX_PER_USER and notebooks.by_path(alice, "p0") is None
+    assert notebooks.by_path(Principal("alice", "t2"), f"p{MAX_PER_USER}") is None
+    notebooks.keep_only(alice, {"k50"})
+    assert [n.kernel_id for n in notebooks.of(alice)] == ["k50"]
+    notebooks.keep_only(alice, set())
+    assert len(notebooks) == 0 and not notebooks._users
+
+
+def test_refusals_answer_requests_only() -> None:
+    error = QuotaExceeded("too many")
+
+    def kinds(msg_type: str, channel: str = "shell") -> list[tuple[str, str]]:
+        header = jupyter.make_header(msg_type, "c", msg_id="m1")
+        answers = [
+            jupyter.decode(a) for a in refusals(jupyter.decode(jupyter.build(channel, header, {}, {}, {})), error)
+        ]
+        assert all(a.parent_id == "m1" for a in answers)
+        return [(a.channel, a.msg_type) for a in answers]
+
+    assert kinds("execute_request") == [
+        ("iopub", "status"),
+        ("iopub", "error"),
+        ("shell", "execute_reply"),
+        ("iopub", "status"),
+    ]
+    assert kinds("complete_request") == [("shell", "complete_reply")]
+    assert kinds("debug_request", "control") == [("control", "debug_reply")]
+    assert kinds("comm_msg") == [] and kinds("input_reply", "stdin") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost:1", "http://localhost:9000"),
+        ("example.org", "http://example.org:9000"),
+        ("[::1]:1", "http://[::1]:9000"),
+        ("[::1]", "http://[::1]:9000"),
+        ("a b", "http://127.0.0.1:9000"),
+        ("x;script-src *", "http://127.0.0.1:9000"),
+        ("", "http://127.0.0.1:9000"),
+    ],
+)
+def test_the_frame_has_the_name_that_the_browser_used(host: str, expected: str) -> None:
+    assert _with_name_of("http://127.0.0.1:9000", host) == expected
