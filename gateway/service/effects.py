@@ -130,6 +130,7 @@ class Effects:
             sandbox = await s.world.pool.obtain(s.profile.name)
         except SandglassError as error:
             self.start_error = error
+            log.warning("no sandbox for a session", extra={"session": s.session_id, "why": error.code, "detail": error.detail})
             reason = next((r for kind, r in _START_FAILURES.items() if isinstance(error, kind)), ExitReason.PLATFORM_FAULT)
             s.dispatch(StartFailed(reason, error.detail))
             return

@@ -129,7 +129,8 @@ class Sandboxes:
             if name == "ready":
                 ready.set_result(event)
             elif name in ("start_failed", "exited"):
-                ready.set_exception(SandboxLost("the first kernel did not start"))
+                how = {k: event[k] for k in ("signal", "code", "detail") if k in event}
+                ready.set_exception(SandboxLost(f"the first kernel did not start {how}"))
 
         def on_lost(error: SandglassError) -> None:
             if not ready.done():
