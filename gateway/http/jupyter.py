@@ -24,9 +24,16 @@ class Jupyter(Authenticated):
     async def kernel(self, kernel_id: str) -> SessionFacade:
         """The caller's session behind a kernel id; a 404 is how Jupyter clients learn that a kernel is gone."""
         try:
-            return await self.session_of(kernel_id)
+            session = await self.session_of(kernel_id)
         except SessionEnded:
-            raise NotFound(f"There is no kernel {kernel_id}.") from None
+            session = None
+        if session is None or session.ending:
+            raise NotFound("There is no such session.")  # word for word what a foreign id gets
+        return session
+
+    async def kernels(self) -> list[SessionFacade]:
+        """The caller's kernels, newest first."""
+        return [session for session in await self.gateway.live_sessions(self.caller) if not session.ending]
 
     async def start_kernel(self, name: Any) -> SessionFacade:
         """A new session with the profile that ``name`` means. Raises NotFound for an unknown one."""
@@ -41,7 +48,7 @@ class VersionHandler(Jupyter):
 
 class StatusHandler(Jupyter):
     async def get(self) -> None:
-        models = [session.kernel_model() for session in await self.gateway.live_sessions(self.caller)]
+        models = [session.kernel_model() for session in await self.kernels()]
         started = iso(self.gateway.started_at)
         self.answer(
             {
@@ -75,7 +82,7 @@ class KernelSpecResourceHandler(Jupyter):
 
 class KernelsHandler(Jupyter):
     async def get(self) -> None:
-        self.answer([session.kernel_model() for session in await self.gateway.live_sessions(self.caller)])
+        self.answer([session.kernel_model() for session in await self.kernels()])
 
     async def post(self) -> None:
         session = await self.start_kernel(load_lenient(self.request.body).get("name"))

@@ -16,7 +16,7 @@ MAX_CHARS = 4096
 class NotebookBase(Jupyter):
     async def kernels_by_id(self) -> dict[str, SessionFacade]:
         """The caller's kernels; entries of those that are gone are forgotten on the way."""
-        sessions = {s.session_id: s for s in await self.gateway.live_sessions(self.caller)}
+        sessions = {s.session_id: s for s in await self.kernels()}
         self.deps.notebooks.keep_only(self.caller, set(sessions))
         return sessions
 

@@ -36,6 +36,10 @@ class Access:
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
+    @property
+    def ending(self) -> bool:
+        return self._s.core.ending or self._s.core.state is SessionState.ENDED
+
     def to_json(self) -> Json:
         return self._s.to_json()
 

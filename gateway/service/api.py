@@ -50,6 +50,11 @@ class Attachment(Protocol):
 class SessionFacade(Protocol):
     session_id: str
 
+    @property
+    def ending(self) -> bool:
+        """It is on its way to its end (or there): Jupyter clients are told that the kernel is gone, while it still drains."""
+        ...
+
     def to_json(self) -> Json:
         """The Session representation."""
         ...

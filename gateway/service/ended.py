@@ -29,6 +29,10 @@ class EndedAccess:
         self._tier = tier
         self.session_id = row.session_id
 
+    @property
+    def ending(self) -> bool:
+        return True
+
     def _over(self) -> NoReturn:
         raise SessionEnded("The session has ended.", reason_ended=self._row.reason)
 

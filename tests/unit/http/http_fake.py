@@ -55,6 +55,10 @@ class FakeSession:
 
     # -- shown
 
+    @property
+    def ending(self) -> bool:
+        return self.ended
+
     def to_json(self) -> Json:
         state = "ended" if self.ended else "active"
         return {
