@@ -150,7 +150,7 @@ def _no_constant(name: str) -> NoReturn:
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
-def nesting(body: bytes, limit: int) -> int:
+def nesting(body: bytes | bytearray, limit: int) -> int:
     """How deep arrays and objects nest in JSON text, counted only until ``limit`` is passed; linear time, no recursion."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return 0
@@ -359,6 +359,10 @@ class Outbox:
         """The last number given out, per lane."""
         return tuple(self._last)
 
+    def kept(self, lane: int) -> list[tuple[int, int, bytes]]:
+        """(number, kind, body) of the lane's messages that are not acknowledged."""
+        return list(self._kept[lane])
+
     def resume_numbers(self, received: Sequence[int]) -> None:
         """Go on counting where an earlier owner of this side stopped."""
         if any(self._kept) or any(self._queue):
@@ -410,6 +414,11 @@ class Outbox:
         for lane in range(LANES):
             self._queue[lane] = deque(self._kept[lane]) if lane in RELIABLE else deque()
             self.queued_bytes += sum(len(item[2]) for item in self._queue[lane])
+
+    def queued(self, lane: int) -> int:
+        """Bytes of a lane that have not been taken by ``next_frames``."""
+        current = self._current[lane]
+        return sum(len(item[2]) for item in self._queue[lane]) + (len(current[2]) - self._offset[lane] if current else 0)
 
     @property
     def pending(self) -> bool:
