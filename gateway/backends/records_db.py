@@ -25,7 +25,7 @@ from .records_schema import MIGRATIONS, READABLE_SINCE
 BUSY_MS = 250
 _CHECKPOINT_EVERY = 400
 """Writes between two checkpoints: the log stays at a few MiB. Where writing never pauses it grows to the next bound."""
-_TRIES, _PAUSE_S = 50, 0.02
+_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _LOG_PAGES = 20_000
 """Past so many pages (80 MiB) a writer does the checkpoint itself."""
 _CHECK_UP_TO = 64 * 1024**2
@@ -188,11 +188,13 @@ class _Checkpoints:
         try:
             # A full disk is told by the next write.
             with contextlib.suppress(sqlite3.Error):
-                for _ in range(_TRIES):
+                pause = _PAUSE_S
+                while not self._closing.wait(pause):
                     before = self._writes
                     _, there, taken = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-                    if (taken >= there and self._writes == before) or self._closing.wait(_PAUSE_S):
+                    if taken >= there and self._writes == before:
                         return
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
             self._running = False
 
