@@ -92,15 +92,14 @@ IPC_SYSCTLS = {"kernel.shmmax": "0", "kernel.msgmni": "0", "fs.mqueue.queues_max
 def seccomp_profile(*, gvisor: bool = False) -> str:
     """The allow-list as one line of JSON, without its comments, the way the engine's API takes it.
 
-    runsc's ``--oci-seccomp`` ignores ``errnoRet``: a refused clone3 fails with EPERM there, glibc does not fall back and no
-    thread starts. So gVisor serves clone3 itself; its flags reach gVisor's kernel, never the host's.
+    runsc's ``--oci-seccomp`` ignores ``errnoRet``, all it refuses fails with EPERM: with clone3 refused so glibc starts no
+    thread, and libzmq aborts when NETLINK_ROUTE is. So gVisor serves these two itself; they reach its kernel, never the host's.
     """
     profile = json.loads(resources.files(__package__).joinpath("seccomp.json").read_text(encoding="utf-8"))
     for rule in profile["syscalls"]:
         rule.pop("comment", None)
-        if gvisor and rule["names"] == ["clone3"]:
+        if gvisor and rule.pop("errnoRet", None) is not None:
             rule["action"] = "SCMP_ACT_ALLOW"
-            del rule["errnoRet"]
     return json.dumps(profile, separators=(",", ":"), sort_keys=True)
 
 
