@@ -46,6 +46,7 @@ INFO_FRESH_S = 30.0
 # docker.errors' and requests' own trees, and what lies under them
 ENGINE_ERRORS = (
     docker.errors.DockerException,
+    docker.errors.StreamParseError,
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
     OSError,
