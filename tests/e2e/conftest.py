@@ -1,0 +1,64 @@
+"""A gateway for the whole run, others with settings of their own, and a kernel on each profile that is available."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from e2e_clients import Kernel
+from e2e_gateway import DOCKER_HOST, IMAGE, Gateway
+
+PROFILES = ("container", "gvisor")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and not (DOCKER_HOST and IMAGE):
+            item.add_marker(pytest.mark.skip(reason="needs SANDGLASS_TEST_DOCKER_HOST and SANDGLASS_TEST_IMAGE"))
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway with default settings, shared; tests use sessions of their own."""
+    running = Gateway(tmp_path_factory.mktemp("gateway")).start()
+    yield running
+    assert running.stop() == 0, running.tail()
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    """Starts gateways with settings of their own: ``start_gateway(SANDGLASS_IDLE_TIMEOUT="5")``."""
+    started: list[Gateway] = []
+
+    def start(**env: str) -> Gateway:
+        running = Gateway(tmp_path / f"state{len(started)}", env)
+        started.append(running)
+        return running.start()
+
+    yield start
+    for running in started:
+        if running.process is not None and running.process.poll() is None:
+            running.stop()
+
+
+@pytest.fixture(params=PROFILES)
+def profile(request: pytest.FixtureRequest, gateway: Gateway) -> str:
+    """Each profile in turn; skipped when this engine does not offer it."""
+    name: str = request.param
+    if name not in gateway.available():
+        pytest.skip(f"the profile {name} is not available here")
+    return name
+
+
+@pytest.fixture
+def kernel(gateway: Gateway, profile: str) -> Iterator[Kernel]:
+    """A session of alice's on this profile, ended afterwards."""
+    made = Kernel.start(gateway, profile)
+    yield made
+    made.end()
