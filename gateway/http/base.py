@@ -13,7 +13,7 @@ from ..domain.model import Principal
 from ..errors import BadRequest, SandglassError, Unauthenticated
 from ..service.api import GatewayFacade, SessionFacade
 from . import errors
-from .auth import authenticate, require_scope
+from .auth import COOKIE, authenticate, require_scope
 from .body import Field, parse_object
 from .deps import Deps
 from .headers import SECURITY_HEADERS
@@ -27,6 +27,7 @@ class Base(RequestHandler):
     gateway: GatewayFacade
     deps: Deps
     principal: Principal | None = None
+    by_cookie = False
 
     def initialize(self, gateway: GatewayFacade, deps: Deps) -> None:
         self.gateway = gateway
@@ -46,6 +47,27 @@ class Base(RequestHandler):
         """The client is gone before its answer."""
         self.gone = True
         super().on_connection_close()
+
+    # -- the page's cookie
+
+    def set_page_cookie(self, value: str) -> None:
+        self.set_cookie(COOKIE, value, path="/", httponly=True, samesite="Strict", secure=self.deps.secure)
+
+    def renew_cookie(self) -> bool:
+        """Whether the page's cookie holds. When it is time, it is set again: an open page stays logged in."""
+        cookie = self.request.cookies.get(COOKIE)
+        if cookie is None or not cookie.value:
+            return False
+        try:
+            self.deps.pages.verify_cookie(cookie.value)
+            renewed = self.deps.pages.renew(cookie.value)
+        except Unauthenticated:
+            return False
+        if renewed is not None:
+            self.set_page_cookie(renewed)
+        return True
+
+    # -- answers
 
     def flag(self, name: str) -> bool:
         """A yes-or-no query argument: ``?name=1``. Raises BadRequest."""
@@ -118,6 +140,7 @@ class Authenticated(Base):
         method = self.request.method or ""
         caller = authenticate(self.request, self.deps, query=method in self.query_token_methods)
         self.principal = caller.principal
+        self.by_cookie = caller.by == "cookie"
         if self.scope:
             require_scope(caller.principal, self.scope)
 

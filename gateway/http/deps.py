@@ -36,6 +36,10 @@ class Pages(Protocol):
         """Whose page this is. Raises Unauthenticated."""
         ...
 
+    def renew(self, value: str) -> str | None:
+        """A longer-lived value for the cookie, when it is time for one. Raises Unauthenticated."""
+        ...
+
     def end(self, value: str) -> None:
         """Forget a page session; nothing happens when there is none."""
         ...

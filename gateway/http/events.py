@@ -90,7 +90,9 @@ class EventsHandler(Authenticated):
         sink = self.sink = EventSink(session, self.deps.converted)
         sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
         attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
-        expiry = Expiry(self.deps.clock, self.caller.expires_at, partial(sink.closed, "unauthenticated"))
+        # The page renews its cookie, so its stream comes back with a fresh one, or is told 401 then.
+        last_word = "shutdown" if self.by_cookie else "unauthenticated"
+        expiry = Expiry(self.deps.clock, self.caller.expires_at, partial(sink.closed, last_word))
         try:
             if self.gone:
                 sink.lose()

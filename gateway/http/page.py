@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import os
 from pathlib import Path
@@ -49,7 +48,7 @@ class LoginHandler(PageBase):
                 status=401,
             )
             return
-        self.set_cookie(COOKIE, value, path="/", httponly=True, samesite="Strict", secure=self.deps.secure)
+        self.set_page_cookie(value)
         self.redirect("/", status=303)
 
 
@@ -69,7 +68,7 @@ class IndexHandler(PageBase):
 
     def get(self) -> None:
         cookie = self.request.cookies.get(COOKIE)
-        if cookie is None or not self._holds(cookie.value):
+        if not self.renew_cookie():
             # After a login link in another site's page the strict cookie is not sent along the redirect; a reload that
             # starts from our own page sends it.
             if cookie is None and self.request.headers.get("Sec-Fetch-Site") == "cross-site":
@@ -89,12 +88,6 @@ class IndexHandler(PageBase):
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Content-Security-Policy", page_csp(origin_of(self.deps.frame_url_for(self.request.host))))
         self.finish(content)
-
-    def _holds(self, value: str) -> bool:
-        with contextlib.suppress(Unauthenticated):
-            self.deps.pages.verify_cookie(value)
-            return True
-        return False
 
 
 class Files(Base, StaticFileHandler):

@@ -15,6 +15,8 @@ NAME_CHARS = 200
 class MeHandler(Authenticated):
     def get(self) -> None:
         me = self.caller
+        if self.by_cookie:
+            self.renew_cookie()
         self.answer(
             {
                 "user": me.user,

@@ -358,6 +358,13 @@ class FakePages:
             raise Unauthenticated("The page's session is over.")
         return self.cookies[value]
 
+    def renew(self, value: str) -> str | None:
+        """A cookie that ends with ``-old`` is due."""
+        if not value.endswith("-old"):
+            return None
+        self.cookies[value.removesuffix("-old")] = self.cookies[value]
+        return value.removesuffix("-old")
+
     def end(self, value: str) -> None:
         self.cookies.pop(value, None)
 

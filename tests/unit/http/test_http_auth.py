@@ -106,6 +106,16 @@ async def test_logging_out(s: Served) -> None:
 
 
 @served()
+async def test_an_open_page_stays_logged_in(s: Served) -> None:
+    cookie = await log_in(s)
+    s.pages.cookies["x-old"] = s.pages.cookies[cookie.split("=")[1]]
+    for path in ("/", "/api/v1/me"):
+        response = await s.call("GET", path, user=None, headers={"Cookie": "sandglass_page=x-old"})
+        assert response.code == 200 and response.headers["Set-Cookie"].startswith("sandglass_page=x;")
+        assert "Set-Cookie" not in (await s.call("GET", path, user=None, headers={"Cookie": cookie})).headers
+
+
+@served()
 async def test_the_page_and_its_files(s: Served) -> None:
     shut = await s.call("GET", "/", user=None)
     assert shut.code == 401 and b"login link" in shut.body
