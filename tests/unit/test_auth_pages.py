@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth import TokenVerifier, development_key, issue_dev_token
-from gateway.auth_pages import PAGE_MAX_S, PAGE_S, Pages, PageSessions, Tickets
+from gateway.auth import AuthSettings, TokenVerifier
+from gateway.auth.pages import PAGE_MAX_S, PAGE_S, Pages, PageSessions, Tickets
 from gateway.domain.model import Principal
 from gateway.errors import QuotaExceeded, Unauthenticated
 from gateway.testing.clock import ManualClock
@@ -25,7 +25,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def pages(clock: ManualClock) -> Pages:
-    return Pages(Tickets(clock), PageSessions(SECRET, clock))
+    return Pages(SECRET, clock)
 
 
 def test_a_ticket_works_once(pages: Pages) -> None:
@@ -74,7 +74,7 @@ def test_nothing_outlives_what_it_was_made_from(pages: Pages, clock: ManualClock
 @given(st.text(max_size=60))
 def test_any_other_text_is_no_ticket_and_no_session(text: str) -> None:
     clock = ManualClock(now=NOW)
-    pages = Pages(Tickets(clock), PageSessions(SECRET, clock))
+    pages = Pages(SECRET, clock)
     pages.issue_ticket(ALICE, "login")
     with pytest.raises(Unauthenticated):
         pages.redeem(text, "login")
@@ -157,14 +157,15 @@ def test_revoking_the_token_or_the_user_reaches_sessions_and_tickets(pages: Page
 
 
 def test_a_cookie_is_no_token_and_a_token_no_cookie(pages: Pages, clock: ManualClock) -> None:
-    key = development_key(SECRET)
-    tokens = TokenVerifier([key], ["HS256"], "sandglass", "sandglass", clock)
+    settings = AuthSettings(secret=SECRET)
     with pytest.raises(Unauthenticated):
-        tokens.verify(pages.sessions.issue(ALICE))
+        TokenVerifier.from_settings(settings, clock).verify(pages.sessions.issue(ALICE))
     for audience in ("sandglass", "sandglass-page"):
-        made = issue_dev_token(key, "alice", "t1", ["user"], 60, NOW, issuer="sandglass-page", audience=audience)
+        alike = AuthSettings(secret=SECRET, issuer="sandglass-page", audience=audience)
         with pytest.raises(Unauthenticated):
-            pages.verify_cookie(made)
+            pages.verify_cookie(alike.issue_dev_token("alice", "t1", ["user"], 60, NOW))
+        with pytest.raises(Unauthenticated):
+            TokenVerifier.from_settings(alike, clock).verify(pages.sessions.issue(ALICE))
     other = PageSessions(b"\x02" * 32, clock)
     with pytest.raises(Unauthenticated):
         pages.verify_cookie(other.issue(ALICE))

@@ -6,6 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -15,10 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth import TokenVerifier, development_key, issue_dev_token
-from gateway.auth_keys import BadKey, VerifyKey, load_keys, parse_jwks, parse_keys
-from gateway.auth_revocation import Revocations
-from gateway.errors import Unauthenticated
+from gateway.auth import AuthSettings, BadKey, Revocations, TokenVerifier
+from gateway.auth.keys import load_keys, parse_jwks, parse_keys
+from gateway.errors import Forbidden, Unauthenticated, Unavailable
 from gateway.testing.clock import ManualClock
 
 NOW = 1_800_000_000.0
@@ -365,19 +367,48 @@ def test_keys_and_algorithms_must_fit() -> None:
 # ---------------------------------------------------------------- development tokens and revocation
 
 
-def test_development_tokens() -> None:
-    key = development_key(b"s" * 32)
-    made = issue_dev_token(key, "alice", "t1", ["user"], 60, NOW, issuer="me", audience="us", scopes=["execute"])
-    found = TokenVerifier([key], ["HS256"], "me", "us", clock()).verify(made)
-    assert (found.user, found.tenant) == ("alice", "t1")
+def test_development_tokens(tmp_path: Path) -> None:
+    settings = AuthSettings(issuer="me", audience="us", state=tmp_path / "state")
+    made = settings.issue_dev_token("alice", "t1", ["user"], 60, NOW, scopes=["execute"])
+    found = TokenVerifier.from_settings(settings, clock()).verify(made)
+    assert (found.user, found.tenant, found.expires_at) == ("alice", "t1", NOW + 60)
     assert found.roles == {"user"}
     assert found.scopes == {"execute"}
-    assert found.expires_at == NOW + 60
-    other = TokenVerifier([development_key(b"t" * 32)], ["HS256"], "me", "us", clock())
+    for other in (replace(settings, state=tmp_path / "other"), replace(settings, secret=b"t" * 32)):
+        with pytest.raises(Unauthenticated):
+            TokenVerifier.from_settings(other, clock()).verify(made)
+    configured = replace(settings, key=pem(RSA))
     with pytest.raises(Unauthenticated):
-        other.verify(made)
-    with pytest.raises(BadKey):
-        issue_dev_token(VerifyKey("HS256", SECRET), "a", "t", [], 60, NOW, issuer="me", audience="us")
+        TokenVerifier.from_settings(configured, clock()).verify(made)
+    with pytest.raises(Forbidden):
+        configured.issue_dev_token("alice", "t1", [], 60, NOW)
+
+
+def test_the_secret_is_made_once_and_private(tmp_path: Path) -> None:
+    settings = AuthSettings(state=tmp_path / "state")
+    secret = settings.page_secret
+    assert len(secret) == 32
+    assert settings.page_secret == secret
+    (file,) = (tmp_path / "state").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    file.chmod(0o644)
+    assert settings.page_secret == secret
+    assert file.stat().st_mode & 0o777 == 0o600
+    for damage in ("", "00ff", "not hex"):
+        file.write_text(damage)
+        with pytest.raises(Unavailable) as caught:
+            _ = settings.page_secret
+        assert str(tmp_path) not in caught.value.detail
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Unavailable):
+        _ = AuthSettings(state=tmp_path / "file").page_secret
+
+
+def test_two_makers_of_the_secret_agree(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: AuthSettings(state=tmp_path / "s").page_secret, range(32)))
+    assert len(found) == 1
 
 
 def test_revocation() -> None:

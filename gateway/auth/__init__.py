@@ -1,0 +1,18 @@
+"""Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
+
+from .keys import BadKey
+from .pages import Pages, PageSessions, Tickets
+from .revocation import Revocation, Revocations
+from .settings import AuthSettings
+from .tokens import TokenVerifier
+
+__all__ = [
+    "AuthSettings",
+    "BadKey",
+    "PageSessions",
+    "Pages",
+    "Revocation",
+    "Revocations",
+    "Tickets",
+    "TokenVerifier",
+]
