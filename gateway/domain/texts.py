@@ -23,6 +23,11 @@ WHY_ENDED = {
 }
 
 
+def sentence(exit_reason: str) -> str:
+    """The sentence of an exit reason."""
+    return SENTENCES[ExitReason(exit_reason)]
+
+
 def because(reason: str) -> str:
     """``... because <this>``, for an end reason, an exit reason or ``restart``."""
     if reason in WHY_ENDED:
@@ -30,8 +35,10 @@ def because(reason: str) -> str:
     if reason == "restart":
         return "the kernel was restarted"
     if reason in {str(r) for r in ExitReason}:
-        sentence = SENTENCES[ExitReason(reason)]
-        return "the kernel was ended: " + sentence[0].lower() + sentence[1:].rstrip(".")
+        if reason == ExitReason.KERNEL_DIED:
+            return "the kernel process ended"
+        words = sentence(reason)
+        return "the kernel was ended: " + words[0].lower() + words[1:].rstrip(".")
     return "the kernel ended"
 
 

@@ -219,9 +219,12 @@ class Effects:
         self._oom.set()
 
     async def _kernel_exited(self, sandbox: Sandbox, event: Json) -> None:
-        """Memory is the cause when the kernel was killed by signal 9 and the engine's oom event stands beside it."""
+        """Memory is the cause when the engine's oom event stands beside the death.
+
+        A kernel killed for memory shows signal 9 on runc, and exit code 1 without a signal on gVisor's systrap.
+        """
         reason = ExitReason.KERNEL_DIED
-        if event.get("signal") == 9:
+        if event.get("signal") == 9 or event.get("code"):
             try:
                 await asyncio.wait_for(self._oom.wait(), OOM_WAIT_S)
                 reason = ExitReason.MEMORY_LIMIT
@@ -479,7 +482,7 @@ class Effects:
             body["files"] = []
             body["text"] = "Changes to files since they were last stored are lost: " + texts.because(tell.reason) + "."
         elif kind is NoticeKind.KERNEL_DIED:
-            body["text"] = f"The kernel ended: {texts.because(tell.reason)}. A new one starts in the same sandbox; files are still there."
+            body["text"] = f"{texts.sentence(tell.reason)} A new kernel starts in the same sandbox; files are still there."
         elif kind is NoticeKind.KERNEL_RESTARTED:
             body["text"] = "The kernel was restarted in the same sandbox; files are still there."
         elif kind is NoticeKind.QUARANTINED:

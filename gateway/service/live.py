@@ -282,7 +282,6 @@ class LiveSession:
     def execution_finished(self, run: Run) -> None:
         """Look for changed declared files once it has been quiet for a moment."""
         self.row.last_activity = self.world.clock.now()
-        self.ran = self.ran or run.forwarded
         if run.forwarded and self.core.state is SessionState.ACTIVE:
             self.checkpoint_soon(run.row.execution_id)
 

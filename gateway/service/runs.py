@@ -132,7 +132,7 @@ class Runs:
         if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
             return  # it was cancelled, or the sandbox went, while the row was written
         was_busy = any(r.forwarded for r in self.open.values())
-        run.forwarded = True
+        run.forwarded = self._s.ran = True
         send(run.body)
         run.body = b""
         if not was_busy:
