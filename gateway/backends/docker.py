@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -42,6 +43,8 @@ QUICK_THREADS, QUICK_S = 8, 10.0
 SLOW_THREADS, SLOW_S = 8, 60.0
 REMOVE_S = 60.0
 INFO_FRESH_S = 30.0
+OLDEST_API = "1.41"
+"""Docker 20.10; the engine's own version is asked for and used."""
 
 # docker.errors' and requests' own trees, and what lies under them
 ENGINE_ERRORS = (
@@ -122,6 +125,11 @@ class _Calls:
             raise typed from error
 
     def _work(self, job: Callable[[docker.APIClient], T], retry: bool) -> T:
+        if self._address.path:
+            # the SDK loses a socket each time it cannot connect, so that polling an engine that is away would use up descriptors
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(self._wait_s)
+                probe.connect(self._address.path)
         try:
             return job(self._connected())
         except requests.exceptions.ConnectionError as error:
@@ -133,14 +141,20 @@ class _Calls:
     def _connected(self) -> docker.APIClient:
         # two threads may both connect at first; a lock would make all wait in line for an engine that hangs
         if self._client is None:
-            tls: Any = False
-            files = self._address.tls
-            if files is not None:
-                pair = (str(files.cert), str(files.key)) if files.cert and files.key else None
-                verify: Any = (str(files.ca) if files.ca else True) if files.verify else False
-                tls = docker.tls.TLSConfig(client_cert=pair, verify=verify)
-            self._client = docker.APIClient(self._address.base_url, version="auto", timeout=self._wait_s, tls=tls)  # type: ignore[arg-type]  # fractions are fine
+            version = self._new_client(OLDEST_API).version(api_version=False)["ApiVersion"]
+            self._client = self._new_client(str(version))
         return self._client
+
+    def _new_client(self, version: str) -> docker.APIClient:
+        tls: Any = False
+        files = self._address.tls
+        if files is not None:
+            pair = (str(files.cert), str(files.key)) if files.cert and files.key else None
+            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=str(files.ca) if files.ca else None, verify=files.verify)
+        client = docker.APIClient(self._address.base_url, version=version, timeout=self._wait_s, tls=tls)  # type: ignore[arg-type]  # fractions are fine
+        # the environment's proxies and certificate bundle would win over what the engine's address says
+        client.trust_env = False
+        return client
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

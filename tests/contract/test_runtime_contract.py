@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import tempfile
 import time
 import uuid
-import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,15 +34,6 @@ LIMITS = Limits(
 )
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(autouse=True)
-def sdk_sockets() -> Iterator[None]:
-    """The SDK leaves a socket that could not connect to the garbage collector, which closes it and warns: here, not later."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 class Door:
@@ -73,8 +62,15 @@ class Door:
             writer.transport.abort()
         for task in self._open:
             task.cancel()
+        self._writers.clear()
         Path(self.path).unlink(missing_ok=True)
         await asyncio.sleep(0.05)
+
+    async def forget(self) -> None:
+        """At the end of a test: nothing is left open."""
+        await self.shut()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        self._folder.cleanup()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -208,7 +204,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
     world = World(runtime, profile, IMAGE, door.shut, door.open, deafen)
     yield world
-    await door.shut()
+    await door.forget()
     await runtime.close()
     behind = DockerRuntime(HOST)
     for facts in await behind.list(world.instance):
