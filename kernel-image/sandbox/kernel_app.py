@@ -108,7 +108,9 @@ def _private_directory():
     for place in ("/tmp", "/dev/shm", "/workspace"):  # noqa: S108 - mount points of this sandbox alone
         try:
             path = tempfile.mkdtemp(prefix=".ipython-", dir=place)
-            os.mkdir(f"{path}/profile_default")
+            os.makedirs(f"{path}/profile_default/startup")
+            # IPython would copy a text here, which fails on a full disk; a name alone needs no room
+            open(f"{path}/profile_default/startup/README", "w").close()
             return path
         except OSError:
             continue  # it is full
@@ -163,6 +165,7 @@ def _application():
                 os.umask(before)
 
     config = Config()
+    config.IPKernelApp.outstream_class = "kernel_hooks.Stream"
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShellApp.exec_PYTHONSTARTUP = False
     # the reply need not wait for the output's sockets: the gateway takes an execution for done at reply and idle only
@@ -186,12 +189,12 @@ def become_user_and_run(life, dropped, reports):
         import kernel_hooks
 
         application, config = _application()
-        for name in ("kernel_app", "kernel_hooks"):
-            sys.modules.pop(name, None)  # these names are the user's
         sys.argv = ["ipykernel"]
         app = application.instance(config=config, connection_file=f"{directory}/connection.json")
         app.initialize([])
         kernel_hooks.install(app)
+        for name in ("kernel_app", "kernel_hooks"):
+            sys.modules.pop(name, None)  # these names are the user's
     except BaseException:
         # standard error leads nowhere by now: the relay reads this file if no kernel comes
         with open(os.open(f"{directory}/error", os.O_WRONLY | os.O_CREAT, 0o644), "w") as file:

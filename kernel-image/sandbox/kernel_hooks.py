@@ -10,6 +10,8 @@ import types
 from itertools import islice
 from time import perf_counter
 
+from ipykernel.iostream import OutStream
+
 MAX_NAMES = 200
 MAX_SCANNED = 5000
 MAX_TEXT = 80
@@ -19,6 +21,30 @@ _MRO = type.__dict__["__mro__"].__get__
 _BUILTIN = frozenset({
     int, float, bool, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, type(None),
 })  # fmt: skip
+
+
+class Stream(OutStream):
+    """Standard output in messages of a bounded size.
+
+    ipykernel gathers what is printed and sends it five times a second: a loop that prints much faster than that becomes one giant
+    message, held several times in memory and too large to be carried. Here the writer waits now and then until what it wrote is gone.
+    """
+
+    PIECE = 1024 * 1024
+    _gathered = 0
+
+    def write(self, string):
+        if isinstance(string, str) and len(string) > self.PIECE:
+            for start in range(0, len(string), self.PIECE):
+                super().write(string[start : start + self.PIECE])
+                self.flush()
+            return len(string)
+        written = super().write(string)
+        self._gathered += len(string)
+        if self._gathered > self.PIECE:
+            self._gathered = 0
+            self.flush()
+        return written
 
 
 def type_name(kind):

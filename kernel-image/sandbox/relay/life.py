@@ -347,8 +347,7 @@ class Life:
         self._ports.connect(self.number)
         self._deadlines["start"] = now + START_S
 
-    def _fail(self, detail: str) -> None:
-        words = self._ports.last_words(self.number) if self._alive else ""
+    def _fail(self, detail: str, words: str = "") -> None:
         self.state = "dead"
         self._deadlines.pop("ask", None)
         self._emit({"event": "start_failed", "life": self.number, "detail": f"{detail}\n{words}".strip()})
@@ -370,13 +369,14 @@ class Life:
     def _bury(self, now: float) -> None:
         """The process has ended and its last words are read."""
         self._deadlines.pop("drain", None)
+        words = self._ports.last_words(self.number) if self.state == "starting" else ""
         self._ports.disconnect(self.number)
         status, self._status, self._alive, self._dropped = self._status or 0, None, False, False
         killed = status & 0x7F
         how: Event = {"signal": killed} if killed else {"code": status >> 8}
         if self.state == "starting" and not self._ending:
             name = signal.Signals(killed).name if killed in signal.Signals.__members__.values() else str(killed)
-            self._fail(f"the kernel ended while it started ({f'signal {name}' if killed else f'code {status >> 8}'})")
+            self._fail(f"the kernel ended while it started ({f'signal {name}' if killed else f'code {status >> 8}'})", words)
         elif self.state != "dead":
             self._emit({"event": "exited", "life": self.number, **how, "expected": bool(self._ending), "taken": self.taken})
         self.state = "dead"

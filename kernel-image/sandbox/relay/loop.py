@@ -29,7 +29,7 @@ VERSION = "1"
 STDIN, STDOUT = 0, 1
 READ_BYTES = 256 * 1024
 WRITE_BYTES = 128 * 1024
-ALIVE_S = 1.0
+ALIVE_S = 5.0
 """A gateway that acknowledged within this time takes output; the kernel may wait for it."""
 
 
