@@ -25,21 +25,25 @@ from nbclient import NotebookClient
 
 
 def test_jupyter_kernel_client(gateway: Gateway, profile: str) -> None:
-    with JupyterKernelClient(server_url=gateway.url, token=gateway.token("kai"), kernel_name=profile) as client:
+    """Bearer on REST, ``?token=`` on the websocket, the default framing."""
+    client = JupyterKernelClient(server_url=gateway.url, token=gateway.token("kai"))
+    client.start(name=profile)
+    try:
         result = client.execute("import os\nprint('hi')\n6 * 7")
         assert result["status"] == "ok" and result["execution_count"] == 1
         outputs = {o["output_type"]: o for o in result["outputs"]}
         assert outputs["stream"]["text"] == "hi\n" and outputs["execute_result"]["data"]["text/plain"] == "42"
-        client.set_variable("given", 5)
+        client.execute("given = 5")
         assert client.execute("given + 1")["outputs"][0]["data"]["text/plain"] == "6"
         failed = client.execute("1/0")
-        assert failed["status"] == "error"
+        assert failed["status"] == "error" and failed["outputs"][0]["ename"] == "ZeroDivisionError"
         assert client.is_alive()
         client.restart()
-        assert "given" not in client.execute("print(dir())")["outputs"][0]["text"]
+        assert client.execute("print('given' in dir())")["outputs"][-1]["text"] == "False\n"
         assert client.id in [k["id"] for k in client.list_kernels()]
-    listed = gateway.call("GET", "/api/kernels", user="kai").json()
-    assert listed == []
+    finally:
+        client.stop()
+    assert gateway.call("GET", "/api/kernels", user="kai").json() == []
 
 
 @dataclass
