@@ -127,13 +127,21 @@ def _jwk(member: object) -> VerifyKey | None:
 
 
 def load_keys(material: bytes, jwks: str, algorithms: Iterable[str]) -> tuple[VerifyKey, ...]:
-    """What the configuration gives; either may be empty. Raises BadKey, also for a key that no algorithm would use."""
-    keys = (*(parse_keys(material) if material else ()), *(parse_jwks(jwks) if jwks else ()))
+    """What the configuration gives; either may be empty. Raises BadKey, also for keys that no algorithm would use.
+
+    A provider's JWK set may have keys of more families than are allowed here; those are left out.
+    """
     allowed = tuple(algorithms)
+    keys = parse_keys(material) if material else ()
     for key in keys:
         if key.algorithm not in allowed:
             raise BadKey(f"it is for {key.algorithm}, which the allowed algorithms ({', '.join(allowed)}) leave out")
-    return keys
+    if not jwks:
+        return keys
+    of_set = tuple(key for key in parse_jwks(jwks) if key.algorithm in allowed)
+    if not of_set:
+        raise BadKey(f"the JWK set has no key for the allowed algorithms ({', '.join(allowed)})")
+    return keys + of_set
 
 
 def derive(secret: bytes, purpose: str) -> bytes:

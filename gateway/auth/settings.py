@@ -46,7 +46,7 @@ class AuthSettings:
         """No key is configured."""
         return not self.key and not self.jwks
 
-    def keys(self) -> tuple[VerifyKey, ...]:
+    def verify_keys(self) -> tuple[VerifyKey, ...]:
         """Raises BadKey, and Unavailable where the secret cannot be read or made."""
         if self.development:
             return (development_key(self.page_secret),)

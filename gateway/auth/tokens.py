@@ -65,7 +65,7 @@ class TokenVerifier:
     ) -> TokenVerifier:
         """With the keys that are configured, or else the development key. Raises BadKey."""
         return cls(
-            settings.keys(),
+            settings.verify_keys(),
             settings.algorithms,
             settings.issuer,
             settings.audience,

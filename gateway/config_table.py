@@ -1,0 +1,251 @@
+"""Every setting, on one table: variable, where it goes, what it may be, what it means.
+
+The defaults are those of the value classes (``domain.model``, ``service.world``, ``auth``, ``logs``) and are not
+repeated here. ``docs/configuration.md`` and ``sandglass doctor`` are made from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .auth.keys import ALGORITHMS
+from .config_values import Kind, choice, count, duration, durations, name, number, origins, size, switch, url, words
+from .protocol.frames import MAX_MESSAGE
+
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+HOUR, DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """``path``: the member of Settings that it sets. ``secret``: never shown. ``default``: words for the default."""
+
+    name: str
+    path: str
+    kind: Kind
+    meaning: str
+    secret: bool = False
+    default: str | None = None
+
+
+TEXT = name("any text")
+TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
+    (
+        "Server",
+        (
+            Variable("SANDGLASS_STATE", "state", TEXT, "folder of everything that lasts"),
+            Variable("SANDGLASS_HOST", "host", name("a host name or address"), "address to listen on"),
+            Variable("SANDGLASS_PORT", "port", count(0, 65535), "port of the page and the APIs; 0 takes any free one"),
+            Variable(
+                "SANDGLASS_FRAME_PORT",
+                "frame_port",
+                count(0, 65535),
+                "port of the output frame's own origin; 0 takes any free one",
+                default="SANDGLASS_PORT + 1",
+            ),
+            Variable("SANDGLASS_BASE_URL", "public_url", url(), "public address, where a proxy stands in front"),
+            Variable("SANDGLASS_FRAME_URL", "frame_url", url(), "public address of the output frame; another origin"),
+            Variable("SANDGLASS_ALLOWED_ORIGINS", "allowed_origins", origins(), "further origins whose pages may call"),
+        ),
+    ),
+    (
+        "Engine and sandboxes",
+        (
+            Variable("DOCKER_HOST", "docker_host", TEXT, "the container engine; empty looks for one"),
+            Variable(
+                "SANDGLASS_BOOTSTRAP_ENGINE",
+                "bootstrap_engine",
+                switch("auto", "no"),
+                "install and start an engine when none answers (as root)",
+            ),
+            Variable("SANDGLASS_IMAGE", "image", TEXT, "kernel image; empty builds it"),
+            Variable(
+                "SANDGLASS_ALLOW_CONTAINER",
+                "allow_container",
+                choice("auto", "yes", "no"),
+                "the tier `container` (shared host kernel); auto: on one's own machine only",
+            ),
+            Variable(
+                "SANDGLASS_DEFAULT_PROFILE",
+                "default_profile",
+                name("the name of a profile", r"[a-z0-9_-]{1,64}"),
+                "profile of a session that names none; empty takes the strongest available",
+            ),
+            Variable(
+                "SANDGLASS_POOL_TARGET", "pool_target", count(0, 100), "warm sandboxes kept ready for each profile"
+            ),
+            Variable(
+                "SANDGLASS_ON_STOP",
+                "on_stop",
+                choice("recycle", "keep"),
+                "at an orderly stop: end sandboxes, or leave them to the next gateway",
+            ),
+        ),
+    ),
+    (
+        "Lifetimes",
+        (
+            Variable(
+                "SANDGLASS_IDLE_TIMEOUT", "lifetimes.idle_s", duration(1, 30 * DAY), "idle time that ends a sandbox"
+            ),
+            Variable(
+                "SANDGLASS_MAX_LIFETIME", "lifetimes.max_s", duration(1, 30 * DAY), "a sandbox's life, whatever it does"
+            ),
+            Variable(
+                "SANDGLASS_WARN_BEFORE",
+                "lifetimes.warn_before_s",
+                durations(0.001, DAY),
+                "how long before either end it is announced",
+            ),
+            Variable(
+                "SANDGLASS_DRAIN_GRACE",
+                "lifetimes.drain_grace_s",
+                duration(0, HOUR),
+                "time for a running cell once the maximum is reached",
+            ),
+        ),
+    ),
+    (
+        "Limits of one sandbox",
+        (
+            Variable("SANDGLASS_MEMORY", "limits.memory_bytes", size(64 * MIB, 16 * TIB), "memory, its tmpfs included"),
+            Variable("SANDGLASS_CPUS", "limits.cpus", number(0.05, 1024), "processor cores"),
+            Variable("SANDGLASS_PROCESSES", "limits.processes", count(16, 100_000), "processes and threads"),
+            Variable("SANDGLASS_WORKSPACE", "limits.workspace_bytes", size(MIB, TIB), "the workspace"),
+            Variable("SANDGLASS_INPUTS", "limits.inputs_bytes", size(MIB, TIB), "the folder of uploads"),
+            Variable("SANDGLASS_TMP", "limits.tmp_bytes", size(MIB, TIB), "`/tmp`"),
+            Variable("SANDGLASS_SHM", "limits.shm_bytes", size(MIB, TIB), "`/dev/shm`"),
+            Variable("SANDGLASS_INODES", "limits.workspace_inodes", count(100, 10_000_000), "files in the workspace"),
+            Variable("SANDGLASS_OPEN_FILES", "limits.open_files", count(64, 1_000_000), "open files of a process"),
+        ),
+    ),
+    (
+        "Limits of one execution",
+        (
+            Variable(
+                "SANDGLASS_EXECUTION_TIMEOUT_AGENT",
+                "limits.execution_s_agent",
+                duration(1, 30 * DAY),
+                "wall clock of an execution over REST, unless it asks for less",
+            ),
+            Variable(
+                "SANDGLASS_EXECUTION_TIMEOUT_PERSON",
+                "limits.execution_s_person",
+                duration(1, 30 * DAY),
+                "wall clock of an execution over the Jupyter protocol and the page",
+            ),
+            Variable("SANDGLASS_CPU_TIME", "limits.cpu_s", duration(1, 30 * DAY), "processor time"),
+            Variable(
+                "SANDGLASS_INTERRUPT_GRACE",
+                "limits.interrupt_grace_s",
+                duration(0.1, HOUR),
+                "after an interrupt, until the kernel is killed",
+            ),
+            Variable(
+                "SANDGLASS_KILL_GRACE",
+                "limits.kill_grace_s",
+                duration(0.1, HOUR),
+                "after that, until the sandbox is killed",
+            ),
+            Variable("SANDGLASS_OUTPUT", "limits.output_bytes", size(KIB, 16 * GIB), "output"),
+            Variable("SANDGLASS_OUTPUT_MESSAGES", "limits.output_messages", count(10, 100_000_000), "output messages"),
+            Variable("SANDGLASS_MESSAGE", "limits.message_bytes", size(64 * KIB, MAX_MESSAGE), "one message"),
+            Variable(
+                "SANDGLASS_RETAIN",
+                "limits.retain_bytes",
+                size(MIB, GIB),
+                "output that a sandbox keeps while no gateway takes it",
+            ),
+        ),
+    ),
+    (
+        "What one user, one session and the gateway may hold",
+        (
+            Variable(
+                "SANDGLASS_USER_SANDBOXES", "caps.live_sandboxes_a_user", count(1, 10_000), "live sandboxes a user"
+            ),
+            Variable("SANDGLASS_USER_SESSIONS", "caps.sessions_a_user", count(1, 100_000), "sessions a user"),
+            Variable("SANDGLASS_SANDBOXES", "caps.max_live", count(1, 100_000), "sandboxes in all, warm ones included"),
+            Variable(
+                "SANDGLASS_QUEUE", "caps.queued_executions", count(1, 10_000), "queued executions a session (REST)"
+            ),
+            Variable(
+                "SANDGLASS_JUPYTER_QUEUE",
+                "caps.jupyter_queue",
+                count(1, 100_000),
+                "queued executions a session (Jupyter: run all)",
+            ),
+            Variable("SANDGLASS_ATTACHMENTS", "caps.attachments", count(1, 10_000), "open streams a session"),
+            Variable("SANDGLASS_UPLOAD", "caps.upload_bytes", size(KIB, 64 * GIB), "one uploaded file"),
+            Variable("SANDGLASS_ARTIFACT", "caps.artifact_bytes", size(KIB, 64 * GIB), "one kept file"),
+            Variable("SANDGLASS_KEPT", "caps.session_bytes", size(KIB, TIB), "kept files of a session together"),
+            Variable(
+                "SANDGLASS_CHECKPOINT",
+                "caps.checkpoint_bytes",
+                size(0, 64 * GIB),
+                "files stored after one execution; the rest follows at the end of the sandbox",
+            ),
+            Variable(
+                "SANDGLASS_JOURNAL",
+                "caps.journal_bytes",
+                size(MIB, 64 * GIB),
+                "a session's messages kept for those who come back",
+            ),
+            Variable(
+                "SANDGLASS_RETAIN_ARTIFACTS",
+                "retention.artifacts_s",
+                duration(HOUR, 3650 * DAY),
+                "kept files of an ended session stay at least so long",
+            ),
+            Variable(
+                "SANDGLASS_RETAIN_AUDIT",
+                "retention.audit_s",
+                duration(DAY, 3650 * DAY),
+                "audit entries stay at least so long",
+            ),
+        ),
+    ),
+    (
+        "Who may log in",
+        (
+            Variable(
+                "SANDGLASS_JWT_KEY",
+                "auth.key",
+                TEXT,
+                "key that checks tokens: a secret of 32 random bytes or more (HS256), or public keys in PEM",
+                secret=True,
+                default="a development key, for `sandglass token`",
+            ),
+            Variable("SANDGLASS_JWT_JWKS_FILE", "auth.jwks", TEXT, "file with a JWK set of public keys"),
+            Variable("SANDGLASS_JWT_ALGORITHMS", "auth.algorithms", words(*ALGORITHMS), "algorithms taken"),
+            Variable("SANDGLASS_JWT_ISSUER", "auth.issuer", TEXT, "`iss` that a token must have"),
+            Variable("SANDGLASS_JWT_AUDIENCE", "auth.audience", TEXT, "`aud` that a token must have"),
+            Variable("SANDGLASS_JWT_LEEWAY", "auth.leeway_s", duration(0, 600), "by how much clocks may differ"),
+            Variable(
+                "SANDGLASS_SECRET",
+                "auth.secret",
+                TEXT,
+                "secret that page sessions are signed with, 32 random bytes or more",
+                secret=True,
+                default="made once, in SANDGLASS_STATE",
+            ),
+        ),
+    ),
+    (
+        "Logs",
+        (
+            Variable(
+                "SANDGLASS_LOG_LEVEL", "logging.level", choice("debug", "info", "warning", "error"), "what is told"
+            ),
+            Variable(
+                "SANDGLASS_LOG_FORMAT",
+                "logging.format",
+                choice("auto", "json", "text"),
+                "auto: text on a terminal, else JSON",
+            ),
+        ),
+    ),
+)
+VARIABLES = {variable.name: variable for _, group in TABLE for variable in group}
+SECRETS = tuple(variable.name for variable in VARIABLES.values() if variable.secret)
+NAMES = frozenset(VARIABLES) | {f"{name}_FILE" for name in SECRETS}
