@@ -71,9 +71,7 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 name("the name of a profile", r"[a-z0-9_-]{1,64}"),
                 "profile of a session that names none; empty takes the strongest available",
             ),
-            Variable(
-                "SANDGLASS_POOL_TARGET", "pool_target", count(0, 100), "warm sandboxes kept ready for each profile"
-            ),
+            Variable("SANDGLASS_POOL_TARGET", "pool_target", count(0, 100), "warm sandboxes kept ready for each profile"),
             Variable(
                 "SANDGLASS_ON_STOP",
                 "on_stop",
@@ -85,12 +83,8 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
     (
         "Lifetimes",
         (
-            Variable(
-                "SANDGLASS_IDLE_TIMEOUT", "lifetimes.idle_s", duration(1, 30 * DAY), "idle time that ends a sandbox"
-            ),
-            Variable(
-                "SANDGLASS_MAX_LIFETIME", "lifetimes.max_s", duration(1, 30 * DAY), "a sandbox's life, whatever it does"
-            ),
+            Variable("SANDGLASS_IDLE_TIMEOUT", "lifetimes.idle_s", duration(1, 30 * DAY), "idle time that ends a sandbox"),
+            Variable("SANDGLASS_MAX_LIFETIME", "lifetimes.max_s", duration(1, 30 * DAY), "a sandbox's life, whatever it does"),
             Variable(
                 "SANDGLASS_WARN_BEFORE",
                 "lifetimes.warn_before_s",
@@ -161,14 +155,10 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
     (
         "What one user, one session and the gateway may hold",
         (
-            Variable(
-                "SANDGLASS_USER_SANDBOXES", "caps.live_sandboxes_a_user", count(1, 10_000), "live sandboxes a user"
-            ),
+            Variable("SANDGLASS_USER_SANDBOXES", "caps.live_sandboxes_a_user", count(1, 10_000), "live sandboxes a user"),
             Variable("SANDGLASS_USER_SESSIONS", "caps.sessions_a_user", count(1, 100_000), "sessions a user"),
             Variable("SANDGLASS_SANDBOXES", "caps.max_live", count(1, 100_000), "sandboxes in all, warm ones included"),
-            Variable(
-                "SANDGLASS_QUEUE", "caps.queued_executions", count(1, 10_000), "queued executions a session (REST)"
-            ),
+            Variable("SANDGLASS_QUEUE", "caps.queued_executions", count(1, 10_000), "queued executions a session (REST)"),
             Variable(
                 "SANDGLASS_JUPYTER_QUEUE",
                 "caps.jupyter_queue",
@@ -234,9 +224,7 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
     (
         "Logs",
         (
-            Variable(
-                "SANDGLASS_LOG_LEVEL", "logging.level", choice("debug", "info", "warning", "error"), "what is told"
-            ),
+            Variable("SANDGLASS_LOG_LEVEL", "logging.level", choice("debug", "info", "warning", "error"), "what is told"),
             Variable(
                 "SANDGLASS_LOG_FORMAT",
                 "logging.format",

@@ -19,9 +19,7 @@ from typing import IO, Any
 
 from .errors import SandglassError
 
-WITHHELD = frozenset(
-    ("code", "source", "output", "stdout", "text", "body", "content", "traceback", "value", "cell", "data")
-)
+WITHHELD = frozenset(("code", "source", "output", "stdout", "text", "body", "content", "traceback", "value", "cell", "data"))
 """Fields that are never written, unless they hold one of our error codes. (``stderr`` is what init and relay say.)"""
 MAX_FIELD_CHARS = 2000
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

@@ -103,9 +103,7 @@ class PageSessions:
         self._clock = clock
         self._ttl_s, self._max_s = ttl_s, max_s
         self.revocations = Revocations() if revocations is None else revocations
-        self._verifier = TokenVerifier(
-            [self._key], ["HS256"], _AUDIENCE, _AUDIENCE, clock, leeway_s=0.0, revocations=self.revocations
-        )
+        self._verifier = TokenVerifier([self._key], ["HS256"], _AUDIENCE, _AUDIENCE, clock, leeway_s=0.0, revocations=self.revocations)
 
     def issue(self, principal: Principal) -> str:
         """A new page session."""

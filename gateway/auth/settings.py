@@ -61,14 +61,11 @@ class AuthSettings:
         """Whom the link at the start logs in: the person who started the gateway."""
         return Principal(LOCAL_USER, LOCAL_TENANT, frozenset({"user", "admin"}))
 
-    def issue_dev_token(
-        self, user: str, tenant: str, roles: Iterable[str], ttl_s: float, now: float, scopes: Iterable[str] = ()
-    ) -> str:
+    def issue_dev_token(self, user: str, tenant: str, roles: Iterable[str], ttl_s: float, now: float, scopes: Iterable[str] = ()) -> str:
         """A token for trying things out. Raises Forbidden where keys are configured: others make the tokens there."""
         if not self.development:
             raise Forbidden(
-                "This gateway takes the tokens of your identity provider (SANDGLASS_JWT_KEY or SANDGLASS_JWT_JWKS_FILE "
-                "is set); it makes none itself."
+                "This gateway takes the tokens of your identity provider (SANDGLASS_JWT_KEY or SANDGLASS_JWT_JWKS_FILE is set); it makes none itself."
             )
         claims: dict[str, Any] = {
             "iss": self.issuer,
@@ -102,9 +99,7 @@ def load_or_make_secret(path: Path) -> bytes:
     except (OSError, ValueError) as exc:
         raise Unavailable(f"The installation's secret cannot be read or made ({type(exc).__name__}).") from exc
     if len(secret) < MIN_SECRET_BYTES:
-        raise Unavailable(
-            "The installation's secret is damaged; without it remove the file, and everybody logs in anew."
-        )
+        raise Unavailable("The installation's secret is damaged; without it remove the file, and everybody logs in anew.")
     return secret
 
 

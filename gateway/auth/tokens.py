@@ -60,9 +60,7 @@ class TokenVerifier:
         self._revocations = revocations
 
     @classmethod
-    def from_settings(
-        cls, settings: AuthSettings, clock: Clock, *, revocations: Revocations | None = None
-    ) -> TokenVerifier:
+    def from_settings(cls, settings: AuthSettings, clock: Clock, *, revocations: Revocations | None = None) -> TokenVerifier:
         """With the keys that are configured, or else the development key. Raises BadKey."""
         return cls(
             settings.verify_keys(),

@@ -139,9 +139,7 @@ class SqliteRecords:
         found = self._db.first(_select("executions", _EXECUTION) + "WHERE execution_id = ?", (execution_id,))
         return None if found is None else ExecutionRow(**_members(found, _EXECUTION))
 
-    async def list_executions(
-        self, session_id: str, *, unfinished_only: bool = False, limit: int = 100
-    ) -> list[ExecutionRow]:
+    async def list_executions(self, session_id: str, *, unfinished_only: bool = False, limit: int = 100) -> list[ExecutionRow]:
         unfinished = " AND state <> 'finished'" if unfinished_only else ""
         found = self._db.all(
             f"{_select('executions', _EXECUTION)}WHERE session_id = ?{unfinished} ORDER BY seq DESC LIMIT ?",
@@ -155,9 +153,7 @@ class SqliteRecords:
             (row.session_id, row.kind, row.generation, row.at, row.delivered, _json(row.body)),
         )
 
-    async def list_notices(
-        self, session_id: str, *, undelivered_only: bool = False, limit: int = 100
-    ) -> list[NoticeRow]:
+    async def list_notices(self, session_id: str, *, undelivered_only: bool = False, limit: int = 100) -> list[NoticeRow]:
         """Oldest first (the newest ``limit``)."""
         undelivered = " AND NOT delivered" if undelivered_only else ""
         found = self._db.all(
@@ -179,9 +175,7 @@ class SqliteRecords:
 
     async def list_declarations(self, session_id: str) -> list[DeclarationRow]:
         """Oldest first."""
-        found = self._db.all(
-            _select("declarations", _DECLARATION) + "WHERE session_id = ? ORDER BY created_at, pattern", (session_id,)
-        )
+        found = self._db.all(_select("declarations", _DECLARATION) + "WHERE session_id = ? ORDER BY created_at, pattern", (session_id,))
         return [DeclarationRow(**_members(row, _DECLARATION)) for row in found]
 
     async def delete_declaration(self, session_id: str, pattern: str) -> bool:
@@ -202,10 +196,7 @@ class SqliteRecords:
     async def list_artifacts(self, session_id: str, *, latest_only: bool = True) -> list[Artifact]:
         """By path with ``latest_only``, else oldest first."""
         if latest_only:
-            rest = (
-                "AND seq IN (SELECT max(seq) FROM artifacts WHERE session_id = ? GROUP BY path) "
-                "AND NOT deleted ORDER BY path"
-            )
+            rest = "AND seq IN (SELECT max(seq) FROM artifacts WHERE session_id = ? GROUP BY path) AND NOT deleted ORDER BY path"
             values = [session_id, session_id]
         else:
             rest, values = "AND NOT deleted ORDER BY seq", [session_id]
@@ -228,9 +219,7 @@ class SqliteRecords:
             _values(row, _AUDIT),
         )
 
-    async def list_audit(
-        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200
-    ) -> list[AuditRow]:
+    async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]:
         """Newest first."""
         where, values = _where(tenant=tenant, session_id=session_id)
         found = self._db.all(f"{_select('audit', _AUDIT)}{where} ORDER BY seq DESC LIMIT ?", (*values, limit))
@@ -254,8 +243,7 @@ def _values(row: object, names: tuple[str, ...], **other: object) -> tuple[objec
 def _members(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
     """The inverse."""
     return {
-        name: json.loads(value) if name in _JSON_MEMBERS else bool(value) if name in _FLAGS else value
-        for name, value in zip(names, row, strict=True)
+        name: json.loads(value) if name in _JSON_MEMBERS else bool(value) if name in _FLAGS else value for name, value in zip(names, row, strict=True)
     }
 
 

@@ -37,9 +37,7 @@ Row = tuple[Any, ...]
 class Database:
     """``path`` is a file; its folder is made. Every method raises RecordsUnavailable, a broken constraint Conflict."""
 
-    def __init__(
-        self, path: Path, migrations: Sequence[str] = MIGRATIONS, readable_since: int = READABLE_SINCE
-    ) -> None:
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, readable_since: int = READABLE_SINCE) -> None:
         self._path = path
         self._migrations = migrations
         self._readable_since = readable_since

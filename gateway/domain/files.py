@@ -38,13 +38,9 @@ class Declarations:
     the defaults, so that ``**`` with ``keep=False`` means it. Raises PathRefused for a pattern that is no good.
     """
 
-    def __init__(
-        self, declared: Iterable[Declaration] = (), defaults: Iterable[Declaration] = DEFAULT_DECLARATIONS
-    ) -> None:
+    def __init__(self, declared: Iterable[Declaration] = (), defaults: Iterable[Declaration] = DEFAULT_DECLARATIONS) -> None:
         self._ordered = [
-            (pattern, declaration.keep, own)
-            for own, group in ((True, declared), (False, defaults))
-            for pattern, declaration in self._ranked(group)
+            (pattern, declaration.keep, own) for own, group in ((True, declared), (False, defaults)) for pattern, declaration in self._ranked(group)
         ]
 
     @staticmethod

@@ -103,10 +103,7 @@ def printable(path: str) -> str:
     """An untrusted name in a form that is safe to show and log: odd characters escaped, at most 300 characters."""
     if path.isprintable() and not _HIDDEN.search(path):
         return path[:300]
-    return "".join(
-        char if char.isprintable() and not _HIDDEN.match(char) else char.encode("unicode_escape").decode()
-        for char in path[:300]
-    )[:300]
+    return "".join(char if char.isprintable() and not _HIDDEN.match(char) else char.encode("unicode_escape").decode() for char in path[:300])[:300]
 
 
 def check_pattern(text: str) -> str:

@@ -133,10 +133,8 @@ class Journal:
             os.ftruncate(fd, segment.end)
             self._torn = False
         try:
-            if len(body) <= _JOIN:
-                done = os.pwrite(fd, b"".join((start, body)), segment.end)
-            else:
-                done = os.pwritev(fd, (start, body), segment.end)
+            small = len(body) <= _JOIN
+            done = os.pwrite(fd, b"".join((start, body)), segment.end) if small else os.pwritev(fd, (start, body), segment.end)
             if done < size:  # a nearly full disk takes a part; asking for the rest tells why
                 done += os.pwrite(fd, b"".join((start, body))[done:], segment.end + done)
             if done < size:

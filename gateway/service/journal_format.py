@@ -161,15 +161,9 @@ def head(raw: Raw, data: bytes, offset: int) -> Head:
     return Head(index, _KINDS[kind], _FLAGS[flags], lane, number, at, target, parent, length)
 
 
-def pack(
-    index: int, kind: int, flags: int, lane: int, number: int, at: float, target: bytes, parent: bytes, body: Data
-) -> tuple[bytes, int]:
+def pack(index: int, kind: int, flags: int, lane: int, number: int, at: float, target: bytes, parent: bytes, body: Data) -> tuple[bytes, int]:
     """``(what stands before the body, size of the whole record)``."""
-    start = (
-        _RECORD.pack(0, _MAGIC, kind, flags, lane, len(body), index, number, at, len(target), len(parent))[_CRC_BYTES:]
-        + target
-        + parent
-    )
+    start = _RECORD.pack(0, _MAGIC, kind, flags, lane, len(body), index, number, at, len(target), len(parent))[_CRC_BYTES:] + target + parent
     return CRC.pack(zlib.crc32(body, zlib.crc32(start))) + start, _CRC_BYTES + len(start) + len(body)
 
 

@@ -42,10 +42,7 @@ class Positions:
 
     def snapshot(self) -> dict[int, bytes]:
         """Offset -> bytes of every slot in use, for a new segment."""
-        return {
-            SLOTS_AT + slot * SLOT_BYTES: _pack(digest, index, order)
-            for digest, (slot, index, order) in self._slots.items()
-        }
+        return {SLOTS_AT + slot * SLOT_BYTES: _pack(digest, index, order) for digest, (slot, index, order) in self._slots.items()}
 
     def restore(self, data: bytes | memoryview, last_index: int) -> None:
         """Read a segment's table; a broken slot is left out.

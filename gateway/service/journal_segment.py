@@ -62,9 +62,7 @@ class Segment:
             offset += raw.size
             index += 1
 
-    def read(
-        self, fd: int, offset: int, index: int, left: int, most: int, *, first: bool
-    ) -> tuple[list[fmt.Entry], int]:
+    def read(self, fd: int, offset: int, index: int, left: int, most: int, *, first: bool) -> tuple[list[fmt.Entry], int]:
         """Up to ``most`` entries from ``offset`` on and how many bytes may still be read, 0 when it stopped for that.
 
         ``first``: the first one is read whatever its size. Stops at a record that is broken.

@@ -108,9 +108,7 @@ class MemoryRecords:
         found = [
             row
             for row in self._sessions.values()
-            if tenant in (None, row.tenant)
-            and user in (None, row.user)
-            and not (live_only and row.state == SessionState.ENDED)
+            if tenant in (None, row.tenant) and user in (None, row.user) and not (live_only and row.state == SessionState.ENDED)
         ]
         found.sort(key=lambda row: (-row.created_at, row.session_id))
         return [_copy(row) for row in found[offset : offset + limit]]
@@ -127,9 +125,7 @@ class MemoryRecords:
     async def list_sandboxes(self, *, session_id: str | None = None, live_only: bool = True) -> list[SandboxRow]:
         self._serve()
         found = [
-            row
-            for row in self._sandboxes.values()
-            if session_id in (None, row.session_id) and not (live_only and row.state == SandboxState.GONE)
+            row for row in self._sandboxes.values() if session_id in (None, row.session_id) and not (live_only and row.state == SandboxState.GONE)
         ]
         return [_copy(row) for row in sorted(found, key=lambda row: (row.created_at, row.sandbox_id))]
 
@@ -142,9 +138,7 @@ class MemoryRecords:
         found = self._executions.get(execution_id)
         return None if found is None else _copy(found)
 
-    async def list_executions(
-        self, session_id: str, *, unfinished_only: bool = False, limit: int = 100
-    ) -> list[ExecutionRow]:
+    async def list_executions(self, session_id: str, *, unfinished_only: bool = False, limit: int = 100) -> list[ExecutionRow]:
         self._serve()
         found = [
             row
@@ -158,13 +152,9 @@ class MemoryRecords:
         self._notices.append(replace(_copy(row), notice_id=len(self._notices) + 1))
         return len(self._notices)
 
-    async def list_notices(
-        self, session_id: str, *, undelivered_only: bool = False, limit: int = 100
-    ) -> list[NoticeRow]:
+    async def list_notices(self, session_id: str, *, undelivered_only: bool = False, limit: int = 100) -> list[NoticeRow]:
         self._serve()
-        found = [
-            row for row in self._notices if row.session_id == session_id and not (undelivered_only and row.delivered)
-        ]
+        found = [row for row in self._notices if row.session_id == session_id and not (undelivered_only and row.delivered)]
         return [_copy(row) for row in _newest(found, limit)]
 
     async def mark_delivered(self, session_id: str, notice_ids: list[int]) -> None:
@@ -213,9 +203,7 @@ class MemoryRecords:
         self._serve()
         self._audit.append(_copy(row))
 
-    async def list_audit(
-        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200
-    ) -> list[AuditRow]:
+    async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]:
         self._serve()
         found = [row for row in self._audit if tenant in (None, row.tenant) and session_id in (None, row.session_id)]
         return [_copy(row) for row in reversed(_newest(found, limit))]

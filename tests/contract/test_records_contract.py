@@ -161,9 +161,7 @@ async def test_executions(records: Records) -> None:
     for number in range(5):
         await records.put_execution(execution(f"x{number}", created_at=5.0))
     await records.put_execution(execution("other", "s2"))
-    done = execution(
-        "x1", state=ExecutionState.FINISHED, exit_reason="ok", started_at=6.0, finished_at=7.0, data={"n": 1}
-    )
+    done = execution("x1", state=ExecutionState.FINISHED, exit_reason="ok", started_at=6.0, finished_at=7.0, data={"n": 1})
     await records.put_execution(done)
     assert await records.get_execution("x1") == done
     assert await records.get_execution("x9") is None
@@ -239,9 +237,7 @@ async def test_artifacts_are_versions_of_paths(records: Records) -> None:
 
 async def test_audit(records: Records) -> None:
     for number in range(4):
-        await records.add_audit(
-            AuditRow(float(number), "user:session:create", f"t{number % 2}", "alice", f"s{number // 2}", {"n": number})
-        )
+        await records.add_audit(AuditRow(float(number), "user:session:create", f"t{number % 2}", "alice", f"s{number // 2}", {"n": number}))
     assert [row.detail["n"] for row in await records.list_audit()] == [3, 2, 1, 0]
     assert [row.detail["n"] for row in await records.list_audit(tenant="t1")] == [3, 1]
     assert [row.detail["n"] for row in await records.list_audit(session_id="s0", limit=1)] == [1]

@@ -141,9 +141,7 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert str(tmp_path) not in caught.value.detail
 
 
-ADDING = (
-    "CREATE TABLE more (id INTEGER PRIMARY KEY);\nALTER TABLE sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"
-)
+ADDING = "CREATE TABLE more (id INTEGER PRIMARY KEY);\nALTER TABLE sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"
 
 
 async def test_the_previous_release_goes_on_with_a_newer_file(tmp_path: Path) -> None:

@@ -165,11 +165,7 @@ def test_unsigned_tokens() -> None:
 @pytest.mark.parametrize("family", ["RS256", "ES256", "EdDSA"])
 @pytest.mark.parametrize("known", [ALL, ("HS256", "RS256"), ("RS256", "ES256", "EdDSA")])
 def test_a_public_key_is_never_a_shared_secret(family: str, known: tuple[str, ...]) -> None:
-    spki = (
-        PRIVATE[family]
-        .public_key()
-        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
+    spki = PRIVATE[family].public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     for secret in (MATERIAL[family], MATERIAL[family].strip(), spki, MATERIAL[family].replace(b"\n", b"")):
         for named in ("HS256", "HS384", family):
             head = b64(json.dumps({"alg": named, "typ": "JWT"}).encode())
@@ -278,9 +274,7 @@ def test_weak_or_odd_keys_are_refused(material: bytes, says: str) -> None:
 
 
 def test_a_private_key_is_refused() -> None:
-    private = RSA.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    private = RSA.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with pytest.raises(BadKey, match="private"):
         parse_keys(private)
 

@@ -34,9 +34,7 @@ def test_results_and_uploads_are_declared_by_default() -> None:
 def test_the_user_may_say_otherwise() -> None:
     declared = [Declaration("in/big.csv", keep=False), Declaration("model.bin"), Declaration("out/tmp/**", keep=False)]
     chosen = Declarations([*declared, Declaration("out/tmp/keep.txt")])
-    decide = {
-        path: chosen.decide(path)[0] for path in ("in/big.csv", "in/b", "model.bin", "out/tmp/x", "out/tmp/keep.txt")
-    }
+    decide = {path: chosen.decide(path)[0] for path in ("in/big.csv", "in/b", "model.bin", "out/tmp/x", "out/tmp/keep.txt")}
     assert decide == {
         "in/big.csv": False,
         "in/b": True,
@@ -54,9 +52,7 @@ def test_a_broad_word_of_the_user_goes_before_the_defaults() -> None:
 def test_between_equals_the_latest_wins() -> None:
     early, late = Declaration("a/*.csv", True, at=1.0), Declaration("a/*.txt", False, at=2.0)
     assert Declarations([early, Declaration("a/*.csv", False, at=2.0)]).decide("a/x.csv")[0] is False
-    assert (
-        Declarations([Declaration("a/x*", True, 1.0), Declaration("a/*x", False, 0.5), late]).decide("a/x")[0] is True
-    )
+    assert Declarations([Declaration("a/x*", True, 1.0), Declaration("a/*x", False, 0.5), late]).decide("a/x")[0] is True
     assert Declarations([Declaration("x", True), Declaration("x", False)]).decide("x")[0] is False
 
 
@@ -110,11 +106,7 @@ def test_a_file_changed_just_before_it_was_read_is_looked_at_again() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["out/a", "out/b", "x", "in/c", "out/\0"]), st.integers(-1, 50), st.sampled_from("fl")
-        )
-    ),
+    st.lists(st.tuples(st.sampled_from(["out/a", "out/b", "x", "in/c", "out/\0"]), st.integers(-1, 50), st.sampled_from("fl"))),
     st.integers(0, 100),
     st.integers(0, 4),
 )

@@ -135,9 +135,7 @@ def test_json_lines_can_be_read() -> None:
     stream = io.StringIO()
     handler = LogSettings("info", "json").set_up(stream)
     try:
-        log.info(
-            "session %s", "started", extra={"session": "s1", "ms": 1.5, "none": None, "level": "x", "obj": {"a": 1}}
-        )
+        log.info("session %s", "started", extra={"session": "s1", "ms": 1.5, "none": None, "level": "x", "obj": {"a": 1}})
         log.debug("not said")
         odd = log.makeRecord("sandglass.test", logging.WARNING, "", 0, "odd %d", ("no number",), None)
         handler.handle(odd)
