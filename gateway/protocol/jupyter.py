@@ -23,6 +23,10 @@ V1_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 MESSAGE_VERSION = "5.3"
 MAX_DEPTH = 200
 """How deep a message's JSON may nest: parsers at the other end have a limit, and not all of them fail gently."""
+MAX_CONTAINERS = 250_000
+MAX_ITEMS = 4_000_000
+"""The most arrays and objects, and the most items in them, of a message whose JSON is decoded: 64 MiB of ``[],[],`` would become
+gigabytes of lists. Long texts are not concerned, nor are messages that are passed on without a look at their content."""
 MAX_ID = 256
 """The most characters of a msg_id, msg_type or session."""
 
@@ -40,6 +44,8 @@ def _refuse_constant(name: str) -> None:
 def load(data: bytes | memoryview | str, what: str) -> Json:
     """A JSON object of a message. Raises ``JupyterError``."""
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
+    if len(raw) > MAX_CONTAINERS and (raw.count(b"[") + raw.count(b"{") > MAX_CONTAINERS or raw.count(b",") > MAX_ITEMS):
+        raise JupyterError(f"The {what} has too many items.")
     if nesting(raw, MAX_DEPTH) > MAX_DEPTH:
         raise JupyterError(f"The {what} nests too deep.")
     try:
@@ -174,7 +180,7 @@ def make_header(msg_type: str, session: str, *, username: str = "sandglass", msg
         "msg_type": msg_type,
         "username": username,
         "session": session,
-        "date": datetime.now(UTC).isoformat().replace("+00:00", "Z"),  # noqa: DTZ - a message's date is the wall's
+        "date": datetime.now(UTC).isoformat().replace("+00:00", "Z"),  # noqa: TID251 - shown to people, never compared
         "version": MESSAGE_VERSION,
     }
 

@@ -111,10 +111,13 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(shared: Sandbox) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(shared: Sandbox) -> None:
-    cell = shared.execute_nowait("import time\nopen('moving', 'wb').write(b'a' * 30_000_000)\nb = time.time() + 10\nwhile time.time() < b:\n"
-                                 "  with open('moving', 'ab') as f: f.write(b'b')\n  time.sleep(0.001)")
-    shared.wait(lambda: shared.list()[0].get("moving", {"size": 0})["size"] > 30_000_000, "the file")
-    assert shared.get("moving")[1]["error"] in ("changed", "too_large")
+    cell = shared.execute_nowait(
+        "import time, os\nopen('moving', 'wb').write(b'a' * 20_000_000)\nend = time.time() + 60\nwhile not os.path.exists('stop') and time.time() < end:\n"
+        "  with open('moving', 'ab') as f: f.write(b'b')\n  time.sleep(0.0005)"
+    )
+    shared.wait(lambda: shared.list()[0].get("moving", {"size": 0})["size"] > 20_000_000, "the file")
+    assert shared.get("moving")[1].get("error") in ("changed", "too_large")
+    assert shared.put("stop", b"", "workspace")["ok"]
     shared.wait(lambda: cell.done, "the writer")
     assert shared.get("moving")[1]["ok"]
 
