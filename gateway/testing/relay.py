@@ -188,6 +188,13 @@ class FakeRelay:
             self._state = "dead"
             self.event("exited", life=life, signal=number, expected=False)
 
+    def kernel_ends(self, code: int) -> None:
+        """The kernel process exits by itself with this code."""
+        if self.kernel is not None and self.kernel.alive:
+            self.kernel.kill()
+            self._state = "dead"
+            self.event("exited", life=self._life, code=code, expected=False)
+
     def _write_file(self, path: str, data: bytes) -> None:
         if not self.files.write("workspace", path, data):
             raise CellError("OSError", "[Errno 28] No space left on device")

@@ -204,12 +204,19 @@ class FakeRuntime:
         self._cut_off(sandbox)
         self._event("die", sandbox, code)
 
-    def oom(self, engine_id: str) -> None:
-        """Memory ran out: on runc the kernel is killed and the sandbox goes on, gVisor ends whole with 137."""
+    def oom(self, engine_id: str, *, whole: bool = True) -> None:
+        """Memory ran out, with the evidence each runtime was seen to leave.
+
+        runc: the kernel dies of signal 9 and the sandbox goes on. gVisor: ends whole with 137 and OOMKilled, or, not ``whole``,
+        the kernel ends with code 1 and no signal.
+        """
         sandbox = self.sandboxes[engine_id]
         self._event("oom", sandbox)
         if sandbox.spec.profile.runtime == "runsc":
-            self.exit(engine_id, 137, oom_killed=True)
+            if whole:
+                self.exit(engine_id, 137, oom_killed=True)
+            else:
+                sandbox.relay.kernel_ends(code=1)
         elif sandbox.relay.kernel is not None:
             sandbox.relay.kernel.end_by_signal(9)
 
