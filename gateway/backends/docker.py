@@ -191,6 +191,11 @@ class DockerRuntime:
         found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
         return str(found["Id"])
 
+    async def image_labels(self, image: str) -> dict[str, str]:
+        """What the image's build wrote on it (``sandglass.lock``, ``sandglass.content``). Raises ImageUnavailable."""
+        found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
+        return dict((found.get("Config") or {}).get("Labels") or {})
+
     async def create(self, spec: SandboxSpec) -> str:
         body = hardening.create_body(spec, await self._recent_info())
 

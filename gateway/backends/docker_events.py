@@ -20,9 +20,7 @@ CONNECT_S = 10.0
 BACKOFF_S = (0.1, 5.0)
 
 
-async def follow(
-    address: EngineAddress, api_version: Callable[[], Awaitable[str]], instance: str, since: float
-) -> AsyncIterator[RuntimeEvent]:
+async def follow(address: EngineAddress, api_version: Callable[[], Awaitable[str]], instance: str, since: float) -> AsyncIterator[RuntimeEvent]:
     """Events of this instance's containers from ``since`` (the engine's clock, seconds) on, each once.
 
     After every (re)connection ``engine_up`` comes first. The engine keeps its last 256 events, and none over a restart of its
@@ -82,7 +80,7 @@ def parse_event(line: bytes) -> RuntimeEvent | None:
     """One line of ``/events``; None for what is not ours. Raises ValueError when it is no JSON object."""
     data: Any = json.loads(line)
     if not isinstance(data, dict):
-        raise ValueError("an event is an object")  # noqa: TRY004 - what came is malformed
+        raise ValueError("an event is an object")
     actor = data.get("Actor") or {}
     attributes = actor.get("Attributes") or {}
     action = str(data.get("Action", "")).partition(":")[0]

@@ -75,8 +75,8 @@ def problems(info: dict[str, Any], tiers: Mapping[str, str], versions: Mapping[s
 
 def _how_to_get(tier: str, runtime: str) -> str:
     if tier == GVISOR_TIER:
-        return f"install gVisor and add {runtime!r} under \"runtimes\" in the engine's daemon.json with --network=none"
-    return f"install it and add {runtime!r} under \"runtimes\" in the engine's daemon.json"
+        return f'install gVisor and add {runtime!r} under "runtimes" in the engine\'s daemon.json with --network=none'
+    return f'install it and add {runtime!r} under "runtimes" in the engine\'s daemon.json'
 
 
 def _general_problem(info: dict[str, Any]) -> str:

@@ -292,7 +292,6 @@ class AttachStream(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-
     def abandon(self) -> None:
         """Give up a connection that nobody got."""
         if self._transport:

@@ -141,8 +141,8 @@ def tmpfs_mounts(spec: SandboxSpec) -> dict[str, str]:
         "/run/sandglass-etc": options(ETC_BYTES, "755", 0, 0, 64),
         "/workspace": options(limits.workspace_bytes, "755", user, group, inodes),
         "/workspace/in": options(limits.inputs_bytes, "755", relay, group, inodes),
-        "/tmp": options(limits.tmp_bytes, "1777", 0, 0, inodes),
-        "/dev/shm": options(limits.shm_bytes, "1777", 0, 0, SMALL_DIRECTORY_INODES),
+        "/tmp": options(limits.tmp_bytes, "1777", 0, 0, inodes),  # noqa: S108 - mount points of the sandbox
+        "/dev/shm": options(limits.shm_bytes, "1777", 0, 0, SMALL_DIRECTORY_INODES),  # noqa: S108
         # over the engine's writable one
         "/dev/mqueue": "ro,noexec,nosuid,nodev,size=4096,nr_inodes=2,mode=555",
     }
