@@ -67,7 +67,7 @@ async def test_a_lock_of_another_program_is_a_typed_error_soon(records: SqliteRe
             await records.put_session(session("s"))
         with pytest.raises(RecordsUnavailable, match="locked"):
             await records.acquire_lease("a", 1.0, 1.0)
-        assert time.monotonic() - begin < 2.0
+        assert time.monotonic() - begin < 10.0
         assert await records.get_session("s") is None
         other.execute("ROLLBACK")
     await records.put_session(session("s"))

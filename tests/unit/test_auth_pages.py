@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jwt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.auth import AuthSettings, TokenVerifier
@@ -72,6 +72,7 @@ def test_nothing_outlives_what_it_was_made_from(pages: Pages, clock: ManualClock
 
 
 @given(st.text(max_size=60))
+@settings(deadline=None)
 def test_any_other_text_is_no_ticket_and_no_session(text: str) -> None:
     clock = ManualClock(now=NOW)
     pages = Pages(SECRET, clock)

@@ -217,6 +217,7 @@ def test_extensions_that_must_be_understood_are_not(header: dict[str, Any]) -> N
 
 
 @given(st.text(max_size=60) | st.from_regex(r"[A-Za-z0-9_-]{1,40}(\.[A-Za-z0-9_-]{0,40}){1,3}", fullmatch=True))
+@settings(deadline=None)
 def test_any_other_text_is_unauthenticated(text: str) -> None:
     with pytest.raises(Unauthenticated):
         verifier().verify(text)

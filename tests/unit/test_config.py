@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway import config, config_values
@@ -251,17 +251,20 @@ def test_defaults_read_back_as_themselves() -> None:
 
 
 @given(st.integers(1, 10**15))
+@settings(deadline=None)
 def test_sizes_are_shown_as_they_are_read(value: int) -> None:
     assert config_values.size(0, 10**16).parse(config_values.show_size(value)) == value
 
 
 @given(st.integers(0, 10**8) | st.integers(1, 999).map(lambda ms: ms / 1000))
+@settings(deadline=None)
 def test_durations_are_shown_as_they_are_read(value: float) -> None:
     shown = config_values.show_duration(value)
     assert config_values.duration(0, 1e9).parse(shown) == pytest.approx(value)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VARIABLES)), st.text(max_size=12), max_size=4))
+@settings(deadline=None)
 def test_any_text_gives_settings_or_a_clear_error(env: dict[str, str]) -> None:
     try:
         Settings.from_env(env)

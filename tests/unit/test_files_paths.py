@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.paths import MAX_STARS, Pattern, check_path, clean_path, join_root, printable, split_root
@@ -131,6 +131,7 @@ _PARTS = st.one_of(
 
 
 @given(st.lists(_PARTS, min_size=1, max_size=5), st.lists(_NAMES, min_size=1, max_size=5))
+@settings(deadline=None)
 def test_matching_agrees_with_the_textbook(parts: list[str], names: list[str]) -> None:
     assume("/".join(parts).replace("**", "*").count("*") <= MAX_STARS)
     pattern, path = "/".join(parts), "/".join(names)
@@ -138,6 +139,7 @@ def test_matching_agrees_with_the_textbook(parts: list[str], names: list[str]) -
 
 
 @given(st.text(max_size=40))
+@settings(deadline=None)
 def test_no_text_breaks_the_checks(text: str) -> None:
     for check in (check_path, clean_path, Pattern):
         with contextlib.suppress(PathRefused):
@@ -148,8 +150,8 @@ def test_no_text_breaks_the_checks(text: str) -> None:
 def test_hostile_patterns_are_cheap() -> None:
     names = ["a" * 250, "/".join(["a" * 60] * 16)]
     hostile = ["*a" * 7 + "*b", "**/*" + "a" * 120 + "b*", "/".join(["**", "*a*"] * 2) + "/**/b", "**/" * 7 + "b"]
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(100):
         for pattern in map(Pattern, hostile):
             assert not any(map(pattern.matches, names))
-    assert time.perf_counter() - begin < 2.0
+    assert time.process_time() - begin < 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.files import Declaration, Declarations, PersistLimits, Refusal, Stored, plan_persist, stamp
@@ -110,6 +110,7 @@ def test_a_file_changed_just_before_it_was_read_is_looked_at_again() -> None:
     st.integers(0, 100),
     st.integers(0, 4),
 )
+@settings(deadline=None)
 def test_every_file_has_one_fate_and_bounds_hold(rows: list[tuple[str, int, str]], total: int, count: int) -> None:
     listing = [info(path, size, kind={"f": "file", "l": "link"}[kind]) for path, size, kind in rows]
     plan = plan_persist(listing, Declarations(), {"out/b": Stored(10, 1)}, PersistLimits(40, total, count))
