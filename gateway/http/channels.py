@@ -8,13 +8,14 @@ come back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from tornado.websocket import WebSocketHandler
 
 from ..errors import BadRequest, Forbidden, QuotaExceeded, SandglassError, SessionEnded
 from ..protocol import jupyter
@@ -24,6 +25,7 @@ from .auth import require_scope, same_origin
 from .confirm import Confirmer
 from .deps import Deps
 from .expiry import Expiry
+from .framing import BINARY, PING, TEXT, FrameWriter
 from .jupyter import Jupyter
 from .outflow import Outflow
 from .render import default_framing, gap_message, refusals
@@ -54,8 +56,8 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         self._confirmer = Confirmer()
         self._v1 = False
         self._bad = 0
-        self._ping_planned = False
-        self._heard_at = 0.0
+        self._writer: FrameWriter | None = None
+        self._quiet_looks = 0
         self._expiry: Expiry | None = None
         self._watch: asyncio.TimerHandle | None = None
 
@@ -99,6 +101,14 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
         self._heard()
+        assert self.ws_connection is not None and self.ws_connection.stream is not None
+        self._writer = FrameWriter(
+            self.ws_connection.stream,
+            self.flow,
+            closing=self._closing,
+            last=self._confirm_later,
+            progress=self._heard,
+        )
         try:
             self.attachment = self.session.attach(self.key, self, after=None, jupyter=True)
         except SandglassError as error:
@@ -174,7 +184,6 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
                 return self.flow.queued
             self._write(payload.data, binary=payload.binary)
         self._confirmer.delivered(entry.index)
-        self._plan_ping()
         return self.flow.queued
 
     async def flushed(self) -> None:
@@ -195,40 +204,22 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
             log.debug("too late to answer", extra={"session": self.session.session_id})
 
     def _write(self, data: bytes, *, binary: bool) -> None:
-        try:
-            sent = self.write_message(data, binary=binary)
-        except WebSocketClosedError:
-            self.flow.lose()
-            raise ConnectionResetError("the websocket is closed") from None
-        self.flow.add(len(data))
-        sent.add_done_callback(partial(self._sent, len(data)))
-
-    def _sent(self, size: int, sent: asyncio.Future[None]) -> None:
-        if sent.cancelled() or sent.exception() is not None:
-            self.flow.lose()
-        else:
-            self._heard()  # what the client's machine takes is a sign of life too
-            self.flow.took(size)
+        if self._writer is None:
+            raise ConnectionResetError("the websocket is not open")
+        self._writer.put(BINARY if binary else TEXT, data)
 
     # -- confirmation and signs of life
 
-    def _plan_ping(self) -> None:
-        """One ping for all that this turn of the loop delivers."""
-        if not self._ping_planned and not self._confirmer.waiting:
-            self._ping_planned = True
-            asyncio.get_running_loop().call_soon(self._ping_now)
-
-    def _ping_now(self) -> None:
-        self._ping_planned = False
+    def _confirm_later(self) -> None:
+        """Ask for confirmation of what was sent, if that was not asked yet: right behind it, in the same write."""
         payload = self._confirmer.ping()
         if payload is not None:
             self._ping(payload)
 
     def _ping(self, payload: bytes) -> None:
-        try:
-            self.ping(payload)
-        except WebSocketClosedError:
-            self.flow.lose()
+        if self._writer is not None:
+            with contextlib.suppress(ConnectionError):
+                self._writer.put(PING, payload)
 
     def on_pong(self, data: bytes) -> None:
         self._heard()
@@ -236,20 +227,22 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         if index is not None:
             if self.attachment is not None:
                 self.attachment.confirm(index)
-            self._ping_now()
+            self._confirm_later()
 
     def _heard(self) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self._quiet_looks = 0
 
     def _look(self) -> None:
         """Every ``ping_s``: ask for a sign of life, and give up on a client that gave none for ``silence_s``."""
-        limits, loop = self.deps.limits, asyncio.get_running_loop()
-        if loop.time() - self._heard_at > limits.silence_s:
+        limits = self.deps.limits
+        # Looks are counted, not seconds: when our own loop was late, the clients' answers may still lie unread.
+        self._quiet_looks += 1
+        if self._quiet_looks * limits.ping_s > limits.silence_s:
             log.info("a silent client is dropped", extra={"session": self.session.session_id})
             self._shut(4500, "no sign of life")
             return
         self._ping(self._confirmer.again())
-        self._watch = loop.call_later(limits.ping_s, self._look)
+        self._watch = asyncio.get_running_loop().call_later(limits.ping_s, self._look)
 
     # -- the end
 
@@ -258,7 +251,12 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     def _shut(self, code: int, reason: str) -> None:
         self._release()
+        if self._writer is not None:
+            self._writer.flush()
         self.close(code, reason)
+
+    def _closing(self) -> bool:
+        return self.ws_connection is None or self.ws_connection.is_closing()
 
     def on_close(self) -> None:
         self._release()

@@ -40,7 +40,7 @@ class Server(HTTPServer):
         def write(data: bytes | memoryview) -> Any:
             return plain_write(bad_request if data == _BARE_400 else data)
 
-        setattr(stream, "write", write)  # noqa: B010  (an instance attribute on purpose: see the class)
+        setattr(stream, "write", write)
         super().handle_stream(stream, address)
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import requests
@@ -169,7 +170,7 @@ def text(messages: list[Message], name: str = "stdout") -> str:
 def _from_binary(data: bytes) -> Json:
     count = int.from_bytes(data[:4], "big")
     offsets = [int.from_bytes(data[4 * i : 4 * i + 4], "big") for i in range(1, count + 1)] + [len(data)]
-    parts = [data[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    parts = [data[a:b] for a, b in pairwise(offsets)]
     whole: Json = json.loads(parts[0])
     whole["buffers"] = parts[1:]
     return whole

@@ -38,7 +38,7 @@ def test_the_first_cell_right_after_connecting_loses_nothing(gateway: Gateway, p
         msg_id = s.execute("print('early'); 'result'")
         seen = [m for m in s.finished(msg_id) if m.parent == msg_id]
         assert text(seen) == "early\n"
-        assert [m.msg_type for m in seen if m.channel == "iopub"][0] == "status"
+        assert next(m.msg_type for m in seen if m.channel == "iopub") == "status"
         assert any(m.msg_type == "execute_result" for m in seen)
     finally:
         kernel.end()
@@ -120,7 +120,7 @@ def test_interrupt(kernel: Kernel) -> None:
     time.sleep(0.3)
     begun = time.monotonic()
     assert kernel.call("POST", "/interrupt", {}).status_code == 204
-    reply = [m for m in s.finished(msg_id) if m.msg_type == "execute_reply"][0]
+    reply = next(m for m in s.finished(msg_id) if m.msg_type == "execute_reply")
     assert reply.content["status"] == "error" and reply.content["ename"] == "KeyboardInterrupt"
     assert time.monotonic() - begun < 5
     assert s.run("print('alive')") == "alive\n"
@@ -145,7 +145,7 @@ def test_restart_while_busy(kernel: Kernel) -> None:
     msg_id = s.execute("import time; time.sleep(600)")
     s.until(lambda m: m.msg_type == "execute_input")
     assert kernel.call("POST", "/restart").status_code == 200
-    reply = [m for m in s.finished(msg_id) if m.msg_type == "execute_reply"][0]
+    reply = next(m for m in s.finished(msg_id) if m.msg_type == "execute_reply")
     assert reply.content["status"] == "error"
     assert s.run("print('fresh')").endswith("fresh\n")
 

@@ -116,7 +116,7 @@ async def test_waiting_for_an_execution(s: Served) -> None:
 @served()
 async def test_waiting_ends_with_the_client(s: Served) -> None:
     session = await s.session()
-    reader, writer = await s.connect()
+    _, writer = await s.connect()
     body = b'{"code": "1"}'
     head = f"POST /api/v1/sessions/{session.session_id}/executions?wait=300 HTTP/1.1\r\nHost: x\r\n"
     writer.write(f"{head}Authorization: token alice\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -63,7 +63,7 @@ def test_outflow() -> None:
         flow = Outflow()
         await flow.flushed()
         flow.add(10)
-        waiters = [asyncio.ensure_future(flow.flushed()) for _ in range(2)]  # noqa: TID251 - a test's own
+        waiters = [asyncio.ensure_future(flow.flushed()) for _ in range(2)]
         await asyncio.sleep(0)
         flow.took(4)
         await asyncio.sleep(0)
@@ -71,7 +71,7 @@ def test_outflow() -> None:
         flow.took(6)
         await asyncio.gather(*waiters)
         flow.add(1)
-        waiter = asyncio.ensure_future(flow.flushed())  # noqa: TID251 - a test's own
+        waiter = asyncio.ensure_future(flow.flushed())
         await asyncio.sleep(0)
         flow.lose()
         with pytest.raises(ConnectionError):
@@ -85,7 +85,7 @@ def test_outflow() -> None:
 def test_incoming_is_bounded_and_ends_with_its_client() -> None:
     async def run() -> None:
         incoming = Incoming()
-        writer = asyncio.ensure_future(_put_many(incoming, 10))  # noqa: TID251 - a test's own
+        writer = asyncio.ensure_future(_put_many(incoming, 10))
         await asyncio.sleep(0.01)
         assert not writer.done() and len(incoming._chunks) <= 4
         got = []
@@ -103,7 +103,7 @@ def test_incoming_is_bounded_and_ends_with_its_client() -> None:
                 pass
 
         incoming = Incoming()
-        writer = asyncio.ensure_future(_put_many(incoming, 100))  # noqa: TID251 - a test's own
+        writer = asyncio.ensure_future(_put_many(incoming, 100))
         await asyncio.sleep(0.01)
         incoming.nobody_reads()
         await asyncio.wait_for(writer, 5)
