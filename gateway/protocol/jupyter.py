@@ -14,6 +14,7 @@ import struct
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from .frames import MAX_MESSAGE, nesting
@@ -129,7 +130,7 @@ class KernelMessage:
     def buffers(self) -> list[memoryview]:
         """Views of ``body``, not copies."""
         view = memoryview(self.body)
-        return [view[a:b] for a, b in zip(self._offsets[4:], self._offsets[5:], strict=False)]
+        return [view[a:b] for a, b in pairwise(self._offsets[4:])]
 
     @property
     def msg_id(self) -> str:
@@ -227,7 +228,8 @@ def from_default(data: str | bytes) -> bytes:
     channel = value.get("channel") or "shell"  # as jupyter_server takes it
     if channel not in CHANNELS:
         raise JupyterError("The message has an unknown channel.")
-    header, parent, metadata, content = (value.get(name) or {} for name in ("header", "parent_header", "metadata", "content"))
+    found = (value.get(name) for name in ("header", "parent_header", "metadata", "content"))
+    header, parent, metadata, content = ({} if part is None else part for part in found)
     if any(type(part) is not dict for part in (header, parent, metadata, content)):
         raise JupyterError("The message has a part that is not a JSON object.")
     return build(channel, header, parent, metadata, content, buffers)
@@ -246,5 +248,5 @@ def _cut(data: bytes) -> tuple[memoryview, list[memoryview]]:
         if offset < at or offset > size:
             raise JupyterError("The message has offsets that do not fit.")
         at = offset
-    pieces = [view[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    pieces = [view[a:b] for a, b in pairwise(offsets)]
     return pieces[0], pieces[1:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 
 CHANNELS = ("shell", "iopub", "stdin", "control")
 MAX_BUFFERS = 1024
@@ -71,4 +72,4 @@ def split(body: bytes | memoryview) -> tuple[str, tuple[int, ...]]:
 def unpack(body: bytes) -> tuple[str, list[bytes]]:
     """Channel and parts. Raises ``WireError``."""
     channel, offsets = split(body)
-    return channel, [body[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+    return channel, [body[start:end] for start, end in pairwise(offsets)]

@@ -22,23 +22,8 @@ def preload():
     import ctypes
 
     import comm  # noqa: F401
-    import IPython.core.completer
-    import IPython.core.completerlib
-    import IPython.extensions.storemagic
-    import ipykernel.debugger
-    import ipykernel.displayhook
-    import ipykernel.heartbeat
-    import ipykernel.ipkernel
-    import ipykernel.iostream
-    import ipykernel.kernelapp
-    import ipykernel.shellchannel
-    import ipykernel.subshell_manager
-    import ipykernel.zmqshell
-    import jupyter_client.session
-    import tornado.ioloop
-    import zmq.eventloop.zmqstream  # noqa: F401
-
     import kernel_hooks  # noqa: F401
+    import zmq.eventloop.zmqstream  # noqa: F401
 
     del sys.modules["debugpy"]
     _libc = ctypes.CDLL(None, use_errno=True)
@@ -105,7 +90,7 @@ def _environment():
 
 def _private_directory():
     """For IPython's profile: new in each life, since code of an earlier life must not run in this one before anybody asked."""
-    for place in ("/tmp", "/dev/shm", "/workspace"):  # noqa: S108 - mount points of this sandbox alone
+    for place in ("/tmp", "/dev/shm", "/workspace"):
         try:
             path = tempfile.mkdtemp(prefix=".ipython-", dir=place)
             os.makedirs(f"{path}/profile_default/startup")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -17,8 +16,10 @@ __all__ = ["engine", "new_sandbox", "runtime", "shared"]
 
 @pytest.fixture(autouse=True)
 def tidy(shared: Sandbox) -> None:
-    shared.execute("import os, shutil, stat\nos.chmod('/workspace', 0o755); os.chdir('/workspace')\nfor n in os.listdir('.'):\n  if n not in ('in', 'out'):\n"
-                   "    shutil.rmtree(n) if os.path.isdir(n) and not os.path.islink(n) else os.unlink(n)")
+    shared.execute(
+        "import os, shutil, stat\nos.chmod('/workspace', 0o755); os.chdir('/workspace')\nfor n in os.listdir('.'):\n  if n not in ('in', 'out'):\n"
+        "    shutil.rmtree(n) if os.path.isdir(n) and not os.path.islink(n) else os.unlink(n)"
+    )
     for name in shared.list("in")[0]:
         shared.file({"cmd": "delete", "root": "in", "path": name})
 
@@ -28,9 +29,17 @@ def test_upload_is_whole_and_read_only_to_the_user(shared: Sandbox) -> None:
     digest = hashlib.sha256(data).hexdigest()
     end = shared.put("sales ä 売.csv", data)
     assert end == {"ok": True, "size": len(data), "sha256": digest}
-    code = "import hashlib, os\np = '/workspace/in/sales ä 売.csv'\nprint(hashlib.sha256(open(p, 'rb').read()).hexdigest(), os.stat(p).st_uid == os.getuid())\n"
+    code = "import hashlib, os\np = '/workspace/in/sales ä 売.csv'\n"
+    code += "print(hashlib.sha256(open(p, 'rb').read()).hexdigest(), os.stat(p).st_uid == os.getuid())\n"
     assert shared.execute(code).text == f"{digest} False\n"
-    for attempt in ("open(p, 'a')", "os.unlink(p)", "os.rename(p, p + 'x')", "os.chmod(p, 0o777)", "open('/workspace/in/new', 'w')", "os.mkdir('/workspace/in/d')"):
+    for attempt in (
+        "open(p, 'a')",
+        "os.unlink(p)",
+        "os.rename(p, p + 'x')",
+        "os.chmod(p, 0o777)",
+        "open('/workspace/in/new', 'w')",
+        "os.mkdir('/workspace/in/d')",
+    ):
         reply = shared.execute(attempt).reply
         assert reply is not None and reply.get("ename") == "PermissionError", attempt
     assert shared.get("sales ä 売.csv", "in") == (data, end)
@@ -55,8 +64,11 @@ def test_paths_that_lead_elsewhere_are_refused(shared: Sandbox, path: str) -> No
 
 
 def test_no_link_is_followed_anywhere(shared: Sandbox) -> None:
-    shared.execute("import os\nos.symlink('/etc/hostname', 'l'); os.symlink('/etc', 'd'); os.mkdir('real'); open('real/f', 'w').write('x'); os.symlink('real', 'inside')\n"
-                   "os.symlink('/tmp/target', 'dangling')")
+    shared.execute(
+        "import os\nos.symlink('/etc/hostname', 'l'); os.symlink('/etc', 'd'); os.mkdir('real')\n"
+        "open('real/f', 'w').write('x'); os.symlink('real', 'inside')\n"
+        "os.symlink('/tmp/target', 'dangling')"
+    )
     for path in ("l", "d/hostname", "inside/f", "dangling"):
         assert shared.get(path)[1]["error"] == "path_refused", path
     for path in ("d/new", "inside/new"):
@@ -100,7 +112,10 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(shared: Sandbox) -> None:
     free = usage["in"]["bytes_limit"] - usage["in"]["bytes"]
     assert 0 < free < 2**30
     # the announced size fits, the inodes or bytes do not: fill up in between
-    shared.execute("import os\nst = os.statvfs('.'); f = open('fill', 'wb')\ntry:\n  while True: f.write(b'x' * 2**20); f.flush()\nexcept OSError: pass", timeout=120)
+    shared.execute(
+        "import os\nst = os.statvfs('.'); f = open('fill', 'wb')\ntry:\n  while True: f.write(b'x' * 2**20); f.flush()\nexcept OSError: pass",
+        timeout=120,
+    )
     assert shared.put("out/report", b"y" * 5_000_000, "workspace")["error"] == "disk_full"
     assert set(shared.list()[0]) == {"in", "out", "fill"}
     shared.execute("f.close(); os.unlink('fill')")
@@ -112,7 +127,8 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(shared: Sandbox) -> None:
 
 def test_a_file_that_changes_while_it_is_read_is_refused(shared: Sandbox) -> None:
     cell = shared.execute_nowait(
-        "import time, os\nopen('moving', 'wb').write(b'a' * 20_000_000)\nend = time.time() + 60\nwhile not os.path.exists('stop') and time.time() < end:\n"
+        "import time, os\nopen('moving', 'wb').write(b'a' * 20_000_000)\nend = time.time() + 60\n"
+        "while not os.path.exists('stop') and time.time() < end:\n"
         "  with open('moving', 'ab') as f: f.write(b'b')\n  time.sleep(0.0005)"
     )
     shared.wait(lambda: shared.list()[0].get("moving", {"size": 0})["size"] > 20_000_000, "the file")
@@ -123,8 +139,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(shared: Sandbox) -> Non
 
 
 def test_listing_is_bounded_and_survives_odd_names(shared: Sandbox) -> None:
-    shared.execute("import os\nfor i in range(300): open(f'f{i:03}', 'w').close()\nopen(b'bad\\xff', 'w').close()\nopen('new\\nline', 'w').close()\n"
-                   "os.mkdir('shut'); open('shut/x', 'w').close(); os.chmod('shut', 0)\np = 'deep'\nfor _ in range(100):\n  os.mkdir(p); p += '/d'")
+    shared.execute(
+        "import os\nfor i in range(300): open(f'f{i:03}', 'w').close()\nopen(b'bad\\xff', 'w').close()\nopen('new\\nline', 'w').close()\n"
+        "os.mkdir('shut'); open('shut/x', 'w').close(); os.chmod('shut', 0)\np = 'deep'\nfor _ in range(100):\n  os.mkdir(p); p += '/d'"
+    )
     found, end = shared.list(max_entries=50)
     assert len(found) == 50 and end["truncated"]
     found, end = shared.list()

@@ -80,7 +80,9 @@ def test_immediate_output_after_ready_is_not_lost(new_sandbox: Callable[..., San
 
 def test_variables_are_told_before_idle_and_only_when_they_change(shared: Sandbox) -> None:
     fresh(shared)
-    execution = shared.execute("import os\nx = 1\ntext = 'a' * 1000\nclass C:\n  def __sizeof__(self): raise SystemExit\n  __repr__ = __sizeof__\nc = C()\n_h = 2")
+    execution = shared.execute(
+        "import os\nx = 1\ntext = 'a' * 1000\nclass C:\n  def __sizeof__(self): raise SystemExit\n  __repr__ = __sizeof__\nc = C()\n_h = 2"
+    )
     types = [m.msg_type for m in execution.messages]
     assert types.index("sandglass_variables") < len(types) - 1 and types[-1] == "status"
     found = variables(execution)
@@ -126,7 +128,9 @@ def test_an_error_is_described_without_its_text(shared: Sandbox) -> None:
 
 
 def test_keep_and_result_speak_and_refuse(shared: Sandbox) -> None:
-    execution = shared.execute("import sandglass\nsandglass.keep('a/**', './b.csv', '/workspace/c')\nsandglass.result({'n': [1, 2.5, None], 'ä': True})")
+    execution = shared.execute(
+        "import sandglass\nsandglass.keep('a/**', './b.csv', '/workspace/c')\nsandglass.result({'n': [1, 2.5, None], 'ä': True})"
+    )
     assert execution.of_type("sandglass_keep")[0].content == {"patterns": ["a/**", "b.csv", "c"]}
     assert execution.of_type("sandglass_result")[0].content == {"value": {"n": [1, 2.5, None], "ä": True}}
     for call, error in (
@@ -168,7 +172,9 @@ def test_restart_leaves_nothing_of_the_old_kernel(shared: Sandbox) -> None:
     exited = shared.wait_event("exited", life=result["life"] - 1)
     assert exited["expected"] and exited["signal"] == 9
     shared.wait_event("ready", life=result["life"])
-    after = shared.execute(PROCESSES + "print(os.environ['IPYTHONDIR'], os.getpid(), os.listdir('/run/sandglass'))\nprint([p for p in processes() if p[2] == 'Z'])").text
+    after = shared.execute(
+        PROCESSES + "print(os.environ['IPYTHONDIR'], os.getpid(), os.listdir('/run/sandglass'))\nprint([p for p in processes() if p[2] == 'Z'])"
+    ).text
     words = after.split()
     assert words[0] != before[0] and words[1] != before[1] and words[2] != before[2]
     assert words[3] == "[]"
@@ -260,7 +266,8 @@ def test_a_process_that_signals_everything_does_not_stop_a_restart(new_sandbox: 
     sandbox = new_sandbox().start()
     sandbox.execute(
         "import os, signal\nif os.fork() == 0:\n  os.setsid()\n  for s in (2, 15): signal.signal(s, signal.SIG_IGN)\n"
-        "  while True:\n    for p in os.listdir('/proc'):\n      if p.isdigit() and int(p) not in (os.getpid(), os.getppid()):\n        try: os.kill(int(p), 19 if int(p) > 20 else 15)\n        except OSError: pass"
+        "  while True:\n    for p in os.listdir('/proc'):\n      if p.isdigit() and int(p) not in (os.getpid(), os.getppid()):\n"
+        "        try: os.kill(int(p), 19 if int(p) > 20 else 15)\n        except OSError: pass"
     )
     result = sandbox.call("restart_kernel")
     assert result["ok"]
@@ -292,7 +299,11 @@ def test_a_kernel_starts_on_full_disks(new_sandbox: Callable[..., Sandbox]) -> N
 def test_a_kernel_that_cannot_start_is_told_with_the_reason(new_sandbox: Callable[..., Sandbox]) -> None:
     sandbox = new_sandbox().start()
     # IPython reads this directory's configuration before anything else
-    sandbox.execute("import os\nfor p in ('/tmp', '/dev/shm', '/workspace'):\n  i = 0\n  try:\n    while i < 30000: os.mkdir(f'{p}/{i}'); i += 1\n  except OSError: pass", timeout=120)
+    sandbox.execute(
+        "import os\nfor p in ('/tmp', '/dev/shm', '/workspace'):\n  i = 0\n"
+        "  try:\n    while i < 30000: os.mkdir(f'{p}/{i}'); i += 1\n  except OSError: pass",
+        timeout=120,
+    )
     assert sandbox.call("restart_kernel")["ok"]
     event = sandbox.wait(lambda: next((e for e in sandbox.events if e["event"] in ("ready", "start_failed") and e["life"] == 2), None), "an answer")
     if event["event"] == "start_failed":  # gVisor has no limit of inodes

@@ -10,13 +10,16 @@ from tests.integration.test_sandbox_kernel import PROCESSES
 
 __all__ = ["engine", "new_sandbox", "runtime", "shared"]
 
-TRIED = PROCESSES + """
+TRIED = (
+    PROCESSES
+    + """
 import errno
 def tried(f, *args):
     try: return f(*args)
     except OSError as e: return errno.errorcode[e.errno]
 def others(): return [p for p in processes() if p[1] != os.getuid()]
 """
+)
 
 
 def lines(sandbox: Sandbox, code: str) -> list[str]:
@@ -34,9 +37,9 @@ def test_three_identities_and_no_capability(shared: Sandbox) -> None:
     assert found["Uid"].split() == found["Gid"].split() == [str(shared.user_uid)] * 4
     assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == int(found["CapInh"], 16) == 0
     assert found.get("NoNewPrivs", "1") == "1"
-    assert lines(shared, "import pwd, grp; print(pwd.getpwuid(os.getuid()).pw_name, pwd.getpwnam('user').pw_dir, grp.getgrgid(os.getgid()).gr_name)") == [
-        "user /workspace user"
-    ]
+    assert lines(
+        shared, "import pwd, grp; print(pwd.getpwuid(os.getuid()).pw_name, pwd.getpwnam('user').pw_dir, grp.getgrgid(os.getgid()).gr_name)"
+    ) == ["user /workspace user"]
 
 
 def test_the_others_cannot_be_signalled_traced_or_read(shared: Sandbox, runtime: str) -> None:
@@ -69,14 +72,16 @@ def test_no_uid_is_regained_and_limits_hold(shared: Sandbox) -> None:
     code = f"""
 import resource
 print(*(tried(f, n) for f in (os.setuid, os.seteuid, os.setgid) for n in (0, {shared.relay_uid})))
-print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NPROC)[1] <= 128, resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= 4096)
-print(tried(resource.setrlimit, resource.RLIMIT_NPROC, (1000, 1000)) if False else "")
+hard = lambda what: resource.getrlimit(what)[1]
+print(hard(resource.RLIMIT_CORE), hard(resource.RLIMIT_NPROC) <= 128, hard(resource.RLIMIT_NOFILE) <= 4096)
+try: resource.setrlimit(resource.RLIMIT_NPROC, (1000, 1000)); print("raised")
+except (ValueError, OSError): print("refused")
 print(open("/proc/self/oom_score_adj").read().strip())
 print(sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{n}}"))[:3], os.readlink("/proc/self/fd/0"))
 """
     found = lines(shared, code)
     assert found[0].split() == ["EPERM"] * 6
-    assert found[1] == "(0, 0) True True"
+    assert found[1:3] == ["0 True True", "refused"]
     assert found[3] == "1000"
     assert found[4].startswith("[0, 1, 2]") and found[4].endswith("/dev/null")
 
@@ -88,9 +93,11 @@ def test_nothing_of_the_zygotes_is_left(shared: Sandbox) -> None:
     # only pipes that the kernel itself made: two for captured output
     environment = lines(shared, "print(*os.environ, sep='\\n')")
     assert not any(name.startswith("SANDGLASS") for name in environment)
-    assert lines(shared, "import sys; print([m for m in sys.modules if m in ('kernel_app', 'kernel_hooks', 'zygote', 'frames')], '/opt/sandglass' in sys.path, '' in sys.path)") == [
-        "[] False True"
-    ]
+    assert lines(
+        shared,
+        "import sys; ours = {'kernel_app', 'kernel_hooks', 'zygote', 'frames'}\n"
+        "print([m for m in sys.modules if m in ours], '/opt/sandglass' in sys.path, '' in sys.path)",
+    ) == ["[] False True"]
 
 
 def test_the_sockets_directory_is_not_the_users(shared: Sandbox) -> None:
@@ -98,7 +105,8 @@ def test_the_sockets_directory_is_not_the_users(shared: Sandbox) -> None:
     code = """
 life = next(n for n in os.listdir("/run/sandglass") if n.startswith("k"))
 d = f"/run/sandglass/{life}"
-print(tried(open, d + "/x", "w"), tried(os.mkdir, "/run/sandglass/k99"), tried(os.unlink, d + "/s-1"), tried(os.rename, d, d + "x"), tried(open, d + "/connection.json", "a"), tried(open, "/run/sandglass-etc/passwd", "a"))
+print(tried(open, d + "/x", "w"), tried(os.mkdir, "/run/sandglass/k99"), tried(os.unlink, d + "/s-1"), tried(os.rename, d, d + "x"),
+      tried(open, d + "/connection.json", "a"), tried(open, "/run/sandglass-etc/passwd", "a"))
 """
     assert set(lines(shared, code)[0].split()) <= {"EACCES", "EPERM", "EROFS"}
 
@@ -116,7 +124,8 @@ def test_random_numbers_and_umask_are_each_kernels_own(new_sandbox: Callable[...
 def test_workers_see_a_plain_python(shared: Sandbox) -> None:
     code = """
 import subprocess, sys, multiprocessing
-print(subprocess.run([sys.executable, "-c", "import sys, numpy; print(sys.flags.isolated, sys.flags.no_site, numpy.ones(3).sum())"], capture_output=True, text=True).stdout.strip())
+program = "import sys, numpy; print(sys.flags.isolated, sys.flags.no_site, numpy.ones(3).sum())"
+print(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip())
 with multiprocessing.get_context("fork").Pool(2) as pool: print(pool.map(abs, [-1, -2]))
 import concurrent.futures
 with concurrent.futures.ThreadPoolExecutor(4) as pool: print(list(pool.map(abs, [-3])))

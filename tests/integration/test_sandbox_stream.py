@@ -20,7 +20,8 @@ from IPython import get_ipython
 import json, uuid
 _kernel = get_ipython().kernel
 def raw(*frames): _kernel.iopub_thread.send_multipart([bytes(f) for f in frames])
-def header(msg_type): return json.dumps({"msg_id": uuid.uuid4().hex, "msg_type": msg_type, "session": "s", "username": "u", "date": "d", "version": "5.3"}).encode()
+_rest = {"session": "s", "username": "u", "date": "d", "version": "5.3"}
+def header(msg_type): return json.dumps({"msg_id": uuid.uuid4().hex, "msg_type": msg_type} | _rest).encode()
 def parent(): return json.dumps(_kernel.get_parent()["header"], default=str).encode()
 def whole(msg_type, content, *buffers): raw(b"t", b"<IDS|MSG>", b"", header(msg_type), parent(), b"{}", content, *buffers)
 """
@@ -193,7 +194,8 @@ def test_an_attached_reader_that_does_not_read_holds_up_nobody(new_sandbox: Call
     limits = {"retain_bytes": 2 * 1024**2, "output_bytes": 10**12, "output_messages": 10**9}
     sandbox = new_sandbox(relay_limits=limits).start()
     execution = sandbox.execute_nowait(
-        "import time\nb = time.time()\nfor i in range(100): print('x' * 1_000_000, flush=True)\nopen('/workspace/done', 'w').write(str(time.time() - b))"
+        "import time\nb = time.time()\nfor i in range(100): print('x' * 1_000_000, flush=True)\n"
+        "open('/workspace/done', 'w').write(str(time.time() - b))"
     )
     time.sleep(15)  # attached, but nothing is read
     sandbox.wait(lambda: execution.done, "the cell")

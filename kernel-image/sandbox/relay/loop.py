@@ -23,7 +23,7 @@ from .life import Life
 from .link import Link
 from .outputs import Item, Outputs, limits_from
 from .ports import Init, KernelSockets, Poller, Zygote
-from .transfers import CREDIT_BYTES, SLOTS, Transfers
+from .transfers import Transfers
 
 VERSION = "1"
 STDIN, STDOUT = 0, 1

@@ -24,7 +24,7 @@ STUCK_S = 30.0
 LEAVE_S = 2.0
 _PACKET = struct.Struct("<BI")
 _READ = 256 * 1024
-COMMANDS = frozenset({"list", "get", "put", "delete", "usage"})
+COMMANDS = ("list", "get", "put", "delete", "usage")
 
 
 class Helpers(Protocol):

@@ -33,7 +33,10 @@ from gateway.protocol.frames import (
 
 MARKER = bytes(range(200, 200 + MARKER_BYTES))
 SIZES = st.one_of(st.integers(0, 200), st.sampled_from([MAX_PAYLOAD - 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 3 * MAX_PAYLOAD, 100_000]))
-MESSAGES = st.lists(st.tuples(st.sampled_from([(Kind.CALL, Lane.CONTROL), (Kind.KERNEL, Lane.KERNEL), (Kind.EVENT, Lane.KERNEL), (Kind.FILE, Lane.FILES)]), SIZES), max_size=12)
+MESSAGES = st.lists(
+    st.tuples(st.sampled_from([(Kind.CALL, Lane.CONTROL), (Kind.KERNEL, Lane.KERNEL), (Kind.EVENT, Lane.KERNEL), (Kind.FILE, Lane.FILES)]), SIZES),
+    max_size=12,
+)
 
 
 def body(i: int, size: int) -> bytes:
@@ -322,7 +325,21 @@ def test_a_flood_of_deaf_bytes_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"1", b"nul", b"{", b'{"a":NaN}', b'{"a":Infinity}', b'\xff{"a":1}', b'{"a":' * 40 + b"1" + b"}" * 40, b"[" * 100_000, b'{"a":1}x', b"9" * 10_000]
+    "text",
+    [
+        b"",
+        b"[]",
+        b"1",
+        b"nul",
+        b"{",
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b'\xff{"a":1}',
+        b'{"a":' * 40 + b"1" + b"}" * 40,
+        b"[" * 100_000,
+        b'{"a":1}x',
+        b"9" * 10_000,
+    ],
 )
 def test_json_that_is_not_one_small_object_is_refused(text: bytes) -> None:
     with pytest.raises(FrameError):
@@ -330,14 +347,16 @@ def test_json_that_is_not_one_small_object_is_refused(text: bytes) -> None:
 
 
 def test_json_keeps_what_it_says() -> None:
-    value = {"a": [1, 2.5, None, True, "ä \U0001f600 \" \\ []{}"], "deep": {"x": {"y": {}}}}
+    value = {"a": [1, 2.5, None, True, 'ä \U0001f600 " \\ []{}'], "deep": {"x": {"y": {}}}}
     assert decode_json(encode_json(value)) == value
     assert decode_json(encode_json({"half": "\ud800"})) == {"half": "\ud800"}
     brackets_in_text = {"t": "[" * 1000 + '\\"' + "{" * 1000}
     assert decode_json(encode_json(brackets_in_text)) == brackets_in_text
 
 
-@given(st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)))
+@given(
+    st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3))
+)
 def test_nesting_is_counted_right(value: object) -> None:
     def depth(item: object) -> int:
         if isinstance(item, dict):
