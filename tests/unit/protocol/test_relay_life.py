@@ -397,7 +397,8 @@ def test_reports_of_another_life_are_ignored(script: Script) -> None:
 @pytest.mark.parametrize(
     "frames",
     [[], [b"x"] * 20, [DELIMITER], [DELIMITER, b"", b"{}", b"{}", b"{}"], [DELIMITER, b"", b"{}", b"{}", b"{}", b"{}"],
-     [b"x"] * 9 + [DELIMITER] + [b"{}"] * 5, [DELIMITER, b"", b"\xff", b"{}", b"{}", b"{}"], [DELIMITER, b"", b'{"msg_type": 5}', b"{}", b"{}", b"{}"]],
+     [b"x"] * 9 + [DELIMITER, *[b"{}"] * 5],
+     [DELIMITER, b"", b"\xff", b"{}", b"{}", b"{}"], [DELIMITER, b"", b'{"msg_type": 5}', b"{}", b"{}", b"{}"]],
 )  # fmt: skip
 def test_what_is_no_message_is_malformed(frames: list[bytes]) -> None:
     with pytest.raises(Malformed):
