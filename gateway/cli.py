@@ -70,7 +70,8 @@ def _banner(started: Started, took_s: float) -> None:
     for name in started.available:
         say(f"  tier {name}: available")
     say(f"  address: {started.url}   (output frames: {started.frame_url})")
-    say(f"  log in (works once): {started.login_url}")
+    if started.login_url:
+        say(f"  log in (works once): {started.login_url}")
 
 
 def token(arguments: argparse.Namespace) -> int:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .auth import Pages, TokenVerifier
+from .auth import Pages, Revocations, TokenVerifier
 from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
-from .backends.records import SqliteRecords
+from .backends.records import SqliteRecords, make_owner
 from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
@@ -35,7 +35,7 @@ from .service.monitor import LEASE_TTL_S, Monitor
 from .service.pool import Pool
 from .service.sandboxes import Sandboxes
 from .service.tasks import Tasks
-from .service.world import Caps, World
+from .service.world import World
 
 log = logging.getLogger("sandglass.main")
 RECYCLE_ALL_S = 60.0
@@ -87,14 +87,14 @@ class Server:
         self.clock = SystemClock()
         self.tasks = Tasks()
         self.stop_requested = asyncio.Event()
-        self._owner = f"{os.getpid()}@{self.clock.boot_id()}"
+        self._owner = make_owner(self.clock.boot_id())
         self._undo: list[tuple[str, Callable[[], Any]]] = []
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> Started:
         s = self.settings
-        records = SqliteRecords(s.state / "records.sqlite", clock=self.clock)
+        records = SqliteRecords(s.state / "records.sqlite")
         await records.open()
         self._later("records", records.close)
         instance = await records.instance_id()
@@ -118,11 +118,7 @@ class Server:
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
-            Caps(
-                s.caps.sessions_a_user, s.caps.live_sandboxes_a_user, s.caps.queued_executions, s.caps.jupyter_queue, s.caps.attachments,
-                s.caps.checkpoint_bytes, s.caps.journal_bytes, s.caps.upload_bytes, s.caps.artifact_bytes,
-            ),
-            PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace,
+            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace,
         )  # fmt: skip
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
@@ -170,8 +166,9 @@ class Server:
 
     def _listen(self, records: SqliteRecords) -> Started:
         s = self.settings
-        verifier = TokenVerifier.from_settings(s.auth, self.clock)
-        pages = Pages(s.auth.page_secret, self.clock)
+        revocations = Revocations()
+        verifier = TokenVerifier.from_settings(s.auth, self.clock, revocations=revocations)
+        pages = Pages(s.auth.page_secret, self.clock, revocations=revocations)
         deps = Deps(
             verifier, pages, self.clock, origins=frozenset(s.allowed_origins), web_dir=ROOT / "web",
             limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
@@ -189,9 +186,12 @@ class Server:
         for server in servers:
             self._later("connections", server.close_all_connections)
             self._later("listening", server.stop)
-        principal = s.auth.local_admin()
-        ticket, _ = pages.issue_ticket(principal, "login")
-        return Started(deps.url, deps.frame_url, f"{deps.url}/login?ticket={ticket}", [], {})
+        login_url = ""
+        if s.auth.development:
+            # with an identity provider's keys nobody is an administrator for having started the process
+            ticket, _ = pages.issue_ticket(s.auth.local_admin(), "login")
+            login_url = f"{deps.url}/login?ticket={ticket}"
+        return Started(deps.url, deps.frame_url, login_url, [], {})
 
     def write_run_file(self, started: Started) -> None:
         """``run.json``: for scripts; there while the gateway serves."""

@@ -139,6 +139,9 @@ class Keeper:
         """What would be kept now. Raises SandboxLost, Unavailable."""
         listing, cut = await list_sandbox(link)
         declared = declarations_of(await self._records.list_declarations(self._session_id))
+        if len(listing) > 1000:
+            # names come from the sandbox and can be made to match slowly: not on everybody's loop
+            return await asyncio.to_thread(plan_persist, listing, declared, dict(self._known), self._limits), listing, cut
         return plan_persist(listing, declared, self._known, self._limits), listing, cut
 
     async def persist(self, link: SandboxLink, *, generation: int, execution_id: str, budget: int | None = None) -> Saved:

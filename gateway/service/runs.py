@@ -286,7 +286,7 @@ class Runs:
         row = run.row
         return {
             "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
-            "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "source": row.source,
+            "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
             "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
             "dropped_bytes": run.dropped_bytes, **self._s.world.trace.get(self._s.profile.name, {}),
         }  # fmt: skip

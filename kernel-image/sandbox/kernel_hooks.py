@@ -5,6 +5,7 @@ types only, and shallow, so that a list of three million objects costs no more t
 """
 
 import errno
+import socket
 import sys
 import types
 from itertools import islice
@@ -18,6 +19,9 @@ MAX_TEXT = 80
 BUDGET_S = 0.005
 _NAME = type.__dict__["__name__"].__get__
 _MRO = type.__dict__["__mro__"].__get__
+_ERRNO = OSError.__dict__["errno"].__get__
+_CAUSE = BaseException.__dict__["__cause__"].__get__
+_CONTEXT = BaseException.__dict__["__context__"].__get__
 _BUILTIN = frozenset({
     int, float, bool, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, type(None),
 })  # fmt: skip
@@ -150,11 +154,28 @@ class Variables:
 def describe_error(error):
     """Type names and errno: evidence of what kind of failure it was, without its text."""
     number = None
-    if isinstance(error, OSError):
-        number = error.errno if type(error.errno) is int else None
-    elif type(error) is RuntimeError and error.args == ("can't start new thread",):
-        number = errno.EAGAIN  # the interpreter's own words for it; it keeps no errno
-    return {"mro": [type_name(kind) for kind in _MRO(type(error))[:16]], "errno": number}
+    names = [type_name(kind) for kind in _MRO(type(error))[:16]]
+    # libraries wrap what the system said (urllib, requests): the first errno in the chain is what happened
+    for cause in chain(error):
+        if isinstance(cause, OSError):
+            number = _ERRNO(cause)
+            if isinstance(cause, socket.gaierror):
+                names.append("gaierror")
+        elif type(cause) is RuntimeError and cause.args == ("can't start new thread",):
+            number = errno.EAGAIN  # the interpreter's own words for it; it keeps no errno
+        if type(number) is int:
+            break
+        number = None
+    return {"mro": names, "errno": number}
+
+
+def chain(error):
+    """The exception and what it was raised from or while handling, at most eight."""
+    for _ in range(8):
+        if error is None:
+            return
+        yield error
+        error = _CAUSE(error) or _CONTEXT(error)
 
 
 def install(app):
