@@ -208,6 +208,7 @@ export class App {
     const live = id !== null && id > this.#replayUntil;
     if (event.type === 'gap') void this.#fromRecord(this.#openId);
     if (event.type === 'execution' && live) this.#announceRun(event.execution);
+    if (event.type === 'message' && live && event.msg_type === 'input_request') announce(`A run waits for input: ${event.content.prompt ?? ''}`);
     if (event.type === 'notice' && live) {
       if (!event.kind.endsWith('_warning')) announce(event.text ?? headlineWords(event.kind));
       this.filesSoon();

@@ -200,6 +200,16 @@ test('two losses are two dividers', () => {
   assert.deepEqual(shape(restarts), ['divider', 'divider']);
 });
 
+test('a session that ends takes its sandbox along: one divider', () => {
+  const lost = { name: 'x', type: 'int' };
+  const together = after(notice('variables_lost', { reason: 'admin', variables: [lost] }), notice('recycled', { reason: 'admin' }), notice('ended', { reason: 'admin', at: later(3) }));
+  assert.deepEqual(shape(together), ['divider']);
+  assert.equal(together.items[0].headline, 'ended');
+  assert.deepEqual(together.items[0].lost, [lost]);
+  const apart = after(notice('recycled', { reason: 'idle_timeout' }), notice('ended', { reason: 'user', at: later(3600) }));
+  assert.deepEqual(shape(apart), ['divider', 'divider']);
+});
+
 test('a notice that comes again is no second one', () => {
   const once = notice('recycled', { reason: 'user' });
   const t = after(once, execution('a', 'running'), once);

@@ -49,6 +49,12 @@ export function durationText(ms) {
   return countdownText(Math.floor(ms / 1000) * 1000) + (ms < 3_600_000 ? ' min' : '');
 }
 
+/** A duration that goes on: whole seconds, so that it ticks evenly. @param {number} ms */
+export function elapsedText(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  return s < 60 ? `${s} s` : durationText(s * 1000);
+}
+
 /** How long ago, in words. @param {string | null | undefined} time @param {number} now */
 export function agoText(time, now) {
   if (!time) return '';

@@ -10,6 +10,7 @@
 
 /** Kinds that say what happened; the others say what it cost. */
 const HEADLINES = new Set(['recycled', 'kernel_died', 'kernel_restarted', 'ended']);
+const ONE_EVENT_MS = 60_000;
 const COSTS = new Set(['variables_lost', 'files_lost']);
 
 /** @param {(string | FileRef)[] | undefined} files @returns {FileRef[]} */
@@ -36,7 +37,7 @@ export function addNotice(timeline, notice) {
 /** @param {Timeline} timeline @param {Notice} notice @returns {Divider} */
 function dividerFor(timeline, notice) {
   const last = timeline.lastDivider();
-  const again = last !== null && HEADLINES.has(notice.kind) && HEADLINES.has(last.headline);
+  const again = last !== null && HEADLINES.has(notice.kind) && HEADLINES.has(last.headline) && !goesOn(last, notice);
   if (last && !last.closed && !again) return last;
   // What a run's own start tells once more (names lost before it) is no second loss.
   if (last && COSTS.has(notice.kind) && last.closed && tells(last, notice)) return last;
@@ -49,6 +50,11 @@ function dividerFor(timeline, notice) {
   return divider;
 }
 
+/** Ending a session ends its sandbox first: two notices, one event. @param {Divider} divider @param {Notice} notice */
+function goesOn(divider, notice) {
+  return notice.kind === 'ended' && Math.abs(Date.parse(notice.at) - Date.parse(divider.at)) < ONE_EVENT_MS;
+}
+
 /** @param {Divider} divider @param {Notice} notice */
 function tells(divider, notice) {
   return notice.generation === divider.generation && notice.reason === divider.reason;
@@ -56,7 +62,7 @@ function tells(divider, notice) {
 
 /** @param {Divider} divider @param {Notice} notice @param {Timeline} timeline */
 function lossInto(divider, notice, timeline) {
-  if (HEADLINES.has(notice.kind) && !HEADLINES.has(divider.headline)) {
+  if (HEADLINES.has(notice.kind) && (!HEADLINES.has(divider.headline) || notice.kind === 'ended')) {
     divider.headline = notice.kind;
     divider.reason = notice.reason || divider.reason;
   }

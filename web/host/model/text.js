@@ -15,6 +15,9 @@ export const PIECE = 4096;
 const SETTLE = 8192;
 const SLICE = 32_768;
 const MOVES = /[\n\r]|\x1b\[(\d*)A/g;
+const SEQUENCE = /\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b/y;
+/** A colour that begins with a reset forgets those before it. */
+const RESETS = /^\x1b\[(0?|0;.*)m$/;
 const OVERWRITES = /[\r\x08]|\x1b\[[012]?K/;
 
 /**
@@ -27,21 +30,24 @@ export function settle(raw) {
   const cells = [];
   let column = 0;
   let paint = '';
-  for (const [token] of raw.matchAll(/\x1b\[[0-9;:?]*[ -/]*[@-~]|[^\x1b]|\x1b/gsu)) {
-    if (token === '\r') column = 0;
-    else if (token === '\x08') column = Math.max(0, column - 1);
-    else if (token.startsWith('\x1b[') && token.endsWith('K')) {
-      const mode = token.slice(2, -1);
-      if (mode === '2') cells.length = 0;
-      else if (mode === '1') for (let i = 0; i < Math.min(column, cells.length); i++) cells[i] = { ch: ' ', paint: '' };
-      else cells.length = Math.min(cells.length, column);
-    } else if (token.startsWith('\x1b[') && token.endsWith('m')) {
-      paint = /^\x1b\[(0?|0;.*)m$/.test(token) ? (token === '\x1b[0m' || token === '\x1b[m' ? '' : token) : paint + token;
-    } else if (token.startsWith('\x1b')) continue;
+  for (let i = 0; i < raw.length;) {
+    const code = raw.charCodeAt(i);
+    if (code === 0x1b) {
+      SEQUENCE.lastIndex = i;
+      const token = SEQUENCE.exec(raw)?.[0] ?? '\x1b';
+      i += token.length;
+      if (token.endsWith('K')) erase(cells, column, token.slice(2, -1));
+      else if (token.endsWith('m')) paint = RESETS.test(token) ? (token === '\x1b[0m' || token === '\x1b[m' ? '' : token) : paint + token;
+      continue;
+    }
+    const length = code >= 0xd800 && code <= 0xdbff ? 2 : 1;
+    if (code === 0x0d) column = 0;
+    else if (code === 0x08) column = Math.max(0, column - 1);
     else {
       while (cells.length < column) cells.push({ ch: ' ', paint: '' });
-      cells[column++] = { ch: token, paint };
+      cells[column++] = { ch: raw.slice(i, i + length), paint };
     }
+    i += length;
   }
   let out = '';
   let last = '';
@@ -53,6 +59,13 @@ export function settle(raw) {
   // The colour in force goes on after the line's end, whatever the last cell wore.
   if (last !== paint) out += '\x1b[0m' + paint;
   return out;
+}
+
+/** @param {{ch: string, paint: string}[]} cells @param {number} column @param {string} mode */
+function erase(cells, column, mode) {
+  if (mode === '2') cells.length = 0;
+  else if (mode === '1') for (let i = 0; i < Math.min(column, cells.length); i++) cells[i] = { ch: ' ', paint: '' };
+  else cells.length = Math.min(cells.length, column);
 }
 
 export class StreamText {

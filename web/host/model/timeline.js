@@ -230,6 +230,7 @@ export class Timeline {
     }
     if (!divider.closed) {
       divider.closed = true;
+      this.touched.add(divider.key);
       run.fresh = divider.key;
     }
   }

@@ -142,7 +142,7 @@ function adminRow(app, id, refresh) {
       const { resources } = next;
       const use = resources ? [sizeText(resources.memory_bytes), resources.cpu_s === undefined ? '' : `${resources.cpu_s.toFixed(1)} s CPU`,
         resources.pids === undefined ? '' : `${resources.pids} processes`].filter(Boolean).join(', ') : '–';
-      const texts = [next.user, next.tenant, next.name || next.session_id, `${next.profile} · ${tierWords(next.tier)}`, String(next.generation),
+      const texts = [next.user, next.tenant, next.name || next.session_id, next.profile === next.tier ? tierWords(next.tier) : `${next.profile} · ${tierWords(next.tier)}`, String(next.generation),
         stateWords(next), null, null, use, next.reason ? endWords(next.reason) + (next.ended_at ? `, ${agoText(next.ended_at, app.now)}` : '') : '–'];
       texts.forEach((text, i) => { if (text !== null) setText(/** @type {Element} */ (cells[i]), text); });
       setAttr(/** @type {Element} */ (cells[2]), 'title', next.session_id);

@@ -17,6 +17,9 @@ function take(record, names) {
 export function auditList(app) {
   const body = h('tbody', {});
   const state = h('p', { class: 'muted', role: 'status' });
+  const table = h('div', { class: 'table-scroll', role: 'region', tabIndex: 0, 'aria-label': 'Audit records', hidden: true },
+    h('table', {}, h('caption', { class: 'visually-hidden' }, 'Audit records, newest first'),
+      h('thead', {}, h('tr', {}, ['When', 'Who', 'What', 'Details'].map((t) => h('th', { scope: 'col' }, t)))), body));
   const refresh = async () => {
     const answer = await app.attempt(api.audit());
     if (!answer) {
@@ -25,6 +28,7 @@ export function auditList(app) {
     }
     const records = [...answer.audit].sort((a, b) => ((take(a, WHEN)[1] ?? '') < (take(b, WHEN)[1] ?? '') ? 1 : -1)).slice(0, SHOWN);
     setText(state, records.length ? '' : 'Nothing is recorded yet.');
+    table.hidden = records.length === 0;
     fill(body, records.map((record) => {
       const [whenKey, when] = take(record, WHEN);
       const [whoKey, who] = take(record, WHO);
@@ -41,8 +45,6 @@ export function auditList(app) {
     element: h('section', { class: 'audit', 'aria-labelledby': 'audit-title' },
       h('div', { class: 'panel-head' }, h('h2', { id: 'audit-title' }, 'Audit'), button('Refresh', () => void refresh(), { class: 'quiet', 'aria-label': 'Refresh the audit list' })),
       state,
-      h('div', { class: 'table-scroll', role: 'region', tabIndex: 0, 'aria-label': 'Audit records' },
-        h('table', {}, h('caption', { class: 'visually-hidden' }, 'Audit records, newest first'),
-          h('thead', {}, h('tr', {}, ['When', 'Who', 'What', 'Details'].map((t) => h('th', { scope: 'col' }, t)))), body))),
+      table),
   };
 }

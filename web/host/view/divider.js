@@ -22,7 +22,7 @@ export function dividerView(app, item) {
       const reason = item.reason ? `: ${endWords(item.reason)}` : '';
       fill(element, h('section', { 'aria-label': `${headlineWords(item.headline)}${reason}` },
         h('h2', {}, headlineWords(item.headline) + reason, ' ', h('span', { class: 'muted small' }, timeOf(item.at))),
-        h('p', {}, h('strong', {}, 'Variables lost: '), item.lost.length ? listText(item.lost.map(variableText), 20) : 'none were defined'),
+        (item.lost.length > 0 || item.headline !== 'ended') && h('p', {}, h('strong', {}, 'Variables lost: '), item.lost.length ? listText(item.lost.map(variableText), 20) : 'none were defined'),
         files('Files lost', item.lostFiles),
         files('Files kept', item.restored.length ? [] : item.kept),
         files('Files restored', item.restored),

@@ -91,10 +91,8 @@ function fileRow(app, path) {
     draw(file) {
       if (!keep.disabled) keep.checked = file.declared;
       const parts = [sizeText(file.size)];
-      if (file.stored_at) {
-        const changed = file.mtime && app.files?.live && Date.parse(file.mtime) - Date.parse(file.stored_at) > 1000;
-        parts.push(`${changed ? 'changed since saved' : 'saved'} ${agoText(file.stored_at, app.now)}`);
-      } else if (file.declared) parts.push('not saved yet');
+      if (file.stored_at) parts.push(`saved ${agoText(file.stored_at, app.now)}`);
+      else if (file.declared) parts.push('not saved yet');
       if (file.sha256) parts.push(shortHash(file.sha256));
       setText(about, parts.join(' · '));
       if (file.sha256) about.title = `SHA-256 ${file.sha256}`;

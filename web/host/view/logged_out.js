@@ -14,6 +14,6 @@ export function loggedOut(view, top, expired = false) {
     h('ul', {},
       h('li', {}, 'Open the login link that the gateway printed when it started. A link works once.'),
       h('li', {}, 'Ask whoever runs this gateway for a new link; with a token of your own you can make one yourself:')),
-    h('pre', { class: 'sample', tabIndex: 0 }, 'curl -X POST -H "Authorization: Bearer $TOKEN" \\\n  -H "Content-Type: application/json" -d \'{"purpose": "login"}\' \\\n  ', location.origin, '/api/v1/tickets'),
+    h('pre', { class: 'sample', tabIndex: 0 }, 'curl -X POST -H "Authorization: Bearer $TOKEN" \\\n  -d \'{"purpose": "login"}\' ', location.origin, '/api/v1/tickets'),
     h('p', {}, h('a', { class: 'button', href: '/' }, 'Try again'))));
 }

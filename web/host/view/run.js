@@ -1,7 +1,7 @@
 /** One run: its code, how it stands, its outputs, how it ended. */
 import { api } from '../api.js';
 import { button, fill, h, setText } from '../dom.js';
-import { durationText } from '../model/clock.js';
+import { durationText, elapsedText } from '../model/clock.js';
 import { exitWords, endWords, headlineWords, listText, sizeText } from '../model/words.js';
 import { codeBlock } from './code.js';
 import { outputsView } from './outputs.js';
@@ -78,7 +78,7 @@ function stateText(app, run) {
   if (run.state === 'running') {
     const took = run.startedAt ? app.now - Date.parse(run.startedAt) : NaN;
     const waits = run.outputs.question ? 'Waits for input' : 'Running';
-    return Number.isFinite(took) ? `${waits} · ${durationText(Math.max(0, Math.floor(took / 1000) * 1000))}` : waits;
+    return Number.isFinite(took) ? `${waits} · ${elapsedText(took)}` : waits;
   }
   const words = run.exitReason === 'ok' || !run.exitReason ? 'Done' : exitWords(run.exitReason);
   return run.durationMs === null ? words : `${words} · ${durationText(run.durationMs)}`;

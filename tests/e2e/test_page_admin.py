@@ -1,0 +1,80 @@
+"""The admin's list, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from e2e_gateway import Gateway
+from page_fixture import Person, browser, person  # noqa: F401  (fixtures)
+from playwright.sync_api import expect
+
+
+def test_an_admin_sees_sessions_and_ends_one_with_a_reason(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+    alice = person(gateway, "alice")
+    alice.open_session("watched")
+    alice.run("precious = 1")
+    root = person(gateway, "root", "t0", "admin")
+    page = root.page
+    page.get_by_role("link", name="Admin").click()
+    row = page.get_by_role("row").filter(has_text="watched")
+    expect(row).to_contain_text("alice")
+    expect(row).to_contain_text("t1")
+    expect(row).to_contain_text("ready")
+    page.get_by_label("Filter").fill("alice watched")
+    expect(page.locator(".admin tbody").first.get_by_role("row")).to_have_count(1)
+    page.get_by_role("button", name="Owner", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Owner")).to_have_attribute("aria-sort", "ascending")
+
+    row.get_by_role("button", name="End the session of alice").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("precious")
+    dialog.get_by_role("button", name="End session").click()
+    expect(dialog, "a reason is needed").to_be_visible()
+    dialog.get_by_label("Reason").fill("end of quarter")
+    dialog.get_by_role("button", name="End session").click()
+    expect(row).to_have_count(0, timeout=30_000)
+    page.get_by_label("Ended ones too").check()
+    expect(row).to_contain_text("an administrator ended it")
+    page.get_by_role("button", name="Refresh the audit list").click()
+    expect(page.locator(".audit")).to_contain_text("end of quarter")
+
+    expect(alice.page.locator(".chip.state")).to_contain_text("ended: an administrator ended it", timeout=30_000)
+    expect(alice.page.locator("li.divider").last).to_contain_text("precious")
+    expect(alice.code).to_be_disabled()
+    alice.page.reload()
+    expect(alice.page.locator(".chip.state")).to_contain_text("ended")
+    expect(alice.runs).to_have_count(1)
+
+
+def test_a_tenant_admin_sees_one_tenant_and_a_user_none(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+    alice = person(gateway, "alice", "t1")
+    alice.open_session("in t1")
+    mallory = person(gateway, "mallory", "t2")
+    mallory.open_session("in t2")
+    expect(mallory.page.get_by_role("link", name="Admin")).to_have_count(0)
+    mallory.page.goto(f"{gateway.url}/#/s/{alice.session_id}")
+    mallory.page.reload()
+    expect(mallory.page.get_by_role("heading", name="No such session")).to_be_visible()
+
+    tina = person(gateway, "tina", "t1", "tenant_admin")
+    tina.page.get_by_role("link", name="Admin").click()
+    expect(tina.page.get_by_role("row").filter(has_text="in t1")).to_have_count(1)
+    expect(tina.page.get_by_role("row").filter(has_text="in t2")).to_have_count(0)
+
+
+def test_without_a_login_the_page_says_how_to_get_in(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+    alice = person(gateway)
+    page = alice.page
+    alice.open_session("leaving")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="You are logged out")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("login link").first).to_be_visible()
+    assert page.evaluate("fetch('/api/v1/me').then(r => r.status)") == 401
+
+    used = alice.login_url()
+    page.goto(used)
+    expect(page.get_by_role("heading", name="leaving")).to_be_visible()
+    alice.context.clear_cookies()
+    page.goto(used)
+    expect(page.get_by_text("does not work any more")).to_be_visible()
