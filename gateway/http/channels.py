@@ -122,6 +122,8 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
         self._heard()
+        if self.attachment is None:
+            return None  # we are closing; whoever speaks here may do so no more
         body: bytes | None = None
         try:
             body = self._decode(message)

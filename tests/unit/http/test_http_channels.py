@@ -160,6 +160,21 @@ async def test_no_delay_is_set(s: Served) -> None:
 
 
 @served()
+async def test_frames_of_every_size_arrive_whole_and_in_order(s: Served) -> None:
+    session = await s.session()
+    ws = await s.ws(session.session_id)
+    await until(lambda: len(session.attachments) == 1)
+    sizes = [0, 1, 100, 125, 126, 127, 65_000, 65_535, 65_536, 70_000, 5_000_000, 3, 200_000, 7]
+    sent = []
+    for size in sizes:  # all within one turn of the loop
+        session.say("iopub", "display_data", {}, {"n": size}, buffers=[b"x" * size])
+        sent.append(size)
+    got = [await next_message(ws) for _ in sizes]
+    assert [(m.content["n"], len(m.buffers[0])) for m in got] == [(n, n) for n in sent]
+    ws.close()
+
+
+@served()
 async def test_reconnecting_gets_what_was_missed_once_and_nobody_else_does(s: Served) -> None:
     session = await s.session()
     query = "token=alice&session_id=me"
@@ -311,6 +326,23 @@ async def test_an_expired_token_closes_the_socket_and_nothing_else(s: Served) ->
     fresh = await s.ws(session.session_id, query="token=alice&session_id=me")
     assert (await next_message(fresh)).content["text"] == "meanwhile"
     fresh.close()
+
+
+@served()
+async def test_what_comes_after_the_token_expired_is_not_taken(s: Served) -> None:
+    session = await s.session()
+    reader, writer = await s.connect()
+    path = f"/api/kernels/{session.session_id}/channels?token=alice@0.2"
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    writer.write(f"{head}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    closing = await reader.readexactly(4)
+    assert closing[0] == 0x88 and int.from_bytes(closing[2:4], "big") == 4401  # and this client does not close in turn
+    message = json.dumps({"channel": "shell", "header": jupyter.make_header("execute_request", "c"), "content": {"code": "x"}})
+    writer.write(b"\x81\xfe" + len(message).to_bytes(2, "big") + b"\0\0\0\0" + message.encode())
+    await writer.drain()
+    await asyncio.sleep(0.2)
+    assert session.calls == []
 
 
 @served()
