@@ -133,6 +133,8 @@ class _Calls:
         try:
             return job(self._connected())
         except requests.exceptions.ConnectionError as error:
+            # the engine may come back as another version, so it is asked again
+            self._client = None
             # a kept connection that the engine closed meanwhile; not a timeout, which would only double the wait
             if not retry or isinstance(error, requests.exceptions.Timeout):
                 raise

@@ -191,7 +191,6 @@ def _host_config(spec: SandboxSpec, info: RuntimeInfo) -> dict[str, Any]:
         "ReadonlyPaths": list(READONLY_PATHS),
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,
-        "OomKillDisable": False,
         "OomScoreAdj": OOM_SCORE,
         "NanoCpus": round(limits.cpus * 1e9),
         "PidsLimit": GVISOR_PIDS if is_gvisor(spec) else limits.processes + SPARE_PROCESSES,
