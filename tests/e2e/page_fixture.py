@@ -48,9 +48,7 @@ class Person:
     def watch(self, page: Page) -> None:
         """A script error, or anything that the policy stopped, is a fault of the page."""
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on(
-            "console", lambda m: self.faults.append(m.text) if m.type == "error" and not _expected(m.text) else None
-        )
+        page.on("console", lambda m: self.faults.append(m.text) if m.type == "error" and not _expected(m.text) else None)
 
     def login_url(self) -> str:
         answer = self.gateway.call("POST", "/api/v1/tickets", {"purpose": "login"}, token=self.token, expect=201)
@@ -115,9 +113,7 @@ class Person:
         self.page.locator("#upload-input").set_input_files(chosen)
 
     def file_row(self, path: str) -> Locator:
-        return self.page.locator(".files-panel .file-list li").filter(
-            has=self.page.get_by_role("link", name=path, exact=True)
-        )
+        return self.page.locator(".files-panel .file-list li").filter(has=self.page.get_by_role("link", name=path, exact=True))
 
     def kept(self, path: str) -> Locator:
         """The file's row in the group Kept."""
@@ -169,9 +165,7 @@ def axe_source() -> str:
         npm = shutil.which("npm")
         if npm is None:
             pytest.skip("axe-core is not installed and there is no npm")
-        done = subprocess.run(
-            [npm, "ci", "--ignore-scripts"], cwd=WEB, capture_output=True, text=True, timeout=300, check=False
-        )
+        done = subprocess.run([npm, "ci", "--ignore-scripts"], cwd=WEB, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
             pytest.skip(f"axe-core cannot be installed: {done.stderr[-300:]}")
     return script.read_text(encoding="utf-8")

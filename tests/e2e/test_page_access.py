@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """Everybody can use it: axe in both themes, the keyboard alone, narrow and wide, announcements, a strict policy."""
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import pytest
 from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, axe_source, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import Frame, Page, expect
+
+pytestmark = pytest.mark.browser
 
 CONTENT = (
     "import pandas as pd, sys\nprint('\\x1b[31mred\\x1b[0m \\x1b[38;5;244mgrey\\x1b[0m \\x1b[42mon green\\x1b[0m')\n"
@@ -29,9 +32,7 @@ def axe(target: Page | Frame, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(
-    gateway: Gateway, person: Callable[..., Person], axe_source: str, scheme: str
-) -> None:  # noqa: F811
+def test_axe_finds_nothing_serious(gateway: Gateway, person: Callable[..., Person], axe_source: str, scheme: str) -> None:
     alice = person(gateway, color_scheme=scheme, reduced_motion="reduce")
     page = alice.page
     assert axe(page, axe_source) == [], "welcome"
@@ -59,7 +60,7 @@ def test_axe_on_the_warning_and_the_admin_view(
     start_gateway: Callable[..., Gateway],
     person: Callable[..., Person],
     axe_source: str,
-    scheme: str,  # noqa: F811
+    scheme: str,
 ) -> None:
     gateway = start_gateway(SANDGLASS_IDLE_TIMEOUT="60", SANDGLASS_WARN_BEFORE="58")
     root = person(gateway, "root", "t0", "admin", color_scheme=scheme)
@@ -76,7 +77,7 @@ def test_axe_on_the_warning_and_the_admin_view(
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1024, 1440, 1600])
-def test_nothing_sticks_out(gateway: Gateway, person: Callable[..., Person], width: int) -> None:  # noqa: F811
+def test_nothing_sticks_out(gateway: Gateway, person: Callable[..., Person], width: int) -> None:
     alice = person(gateway, viewport={"width": width, "height": 800})
     page = alice.page
     alice.open_session("width " + "x" * 40)
@@ -89,7 +90,7 @@ def test_nothing_sticks_out(gateway: Gateway, person: Callable[..., Person], wid
         assert over <= 0, (pane, over)
 
 
-def test_the_keyboard_is_enough(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_the_keyboard_is_enough(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("keyboard")
@@ -130,15 +131,11 @@ def test_the_keyboard_is_enough(gateway: Gateway, person: Callable[..., Person])
     page.keyboard.press("Escape")
     for _ in range(60):
         page.keyboard.press("Tab")
-        seen.add(
-            page.evaluate(
-                "document.activeElement.textContent.trim() || document.activeElement.id || document.activeElement.tagName"
-            )
-        )
+        seen.add(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id || document.activeElement.tagName"))
     assert {"Keep alive", "Upload files", "Edit", "Log out"} <= seen
 
 
-def test_the_policy_is_strict_and_the_draft_survives(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_the_policy_is_strict_and_the_draft_survives(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("policy")

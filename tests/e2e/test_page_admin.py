@@ -1,15 +1,19 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """The admin's list, and who may see it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from e2e_gateway import Gateway
 from page_fixture import Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.browser
 
-def test_an_admin_sees_sessions_and_ends_one_with_a_reason(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+
+def test_an_admin_sees_sessions_and_ends_one_with_a_reason(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway, "alice")
     alice.open_session("watched")
     alice.run("precious = 1")
@@ -46,7 +50,7 @@ def test_an_admin_sees_sessions_and_ends_one_with_a_reason(gateway: Gateway, per
     expect(alice.runs).to_have_count(1)
 
 
-def test_a_tenant_admin_sees_one_tenant_and_a_user_none(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_tenant_admin_sees_one_tenant_and_a_user_none(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway, "alice", "t1")
     alice.open_session("in t1")
     mallory = person(gateway, "mallory", "t2")
@@ -62,7 +66,7 @@ def test_a_tenant_admin_sees_one_tenant_and_a_user_none(gateway: Gateway, person
     expect(tina.page.get_by_role("row").filter(has_text="in t2")).to_have_count(0)
 
 
-def test_without_a_login_the_page_says_how_to_get_in(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_without_a_login_the_page_says_how_to_get_in(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("leaving")

@@ -1,12 +1,16 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """Files: the two groups, keeping, uploading several with an error for one, replacing, dropping, downloading."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
 
 DROP = """([name, text]) => {
   const data = new DataTransfer();
@@ -16,7 +20,7 @@ DROP = """([name, text]) => {
 }"""
 
 
-def test_two_groups_and_the_keep_toggle(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_two_groups_and_the_keep_toggle(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("groups")
@@ -43,7 +47,7 @@ def test_two_groups_and_the_keep_toggle(gateway: Gateway, person: Callable[..., 
     expect(alice.file_row("loose.txt")).to_have_count(0)
 
 
-def test_uploads_have_an_outcome_each(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_uploads_have_an_outcome_each(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("uploads")
@@ -64,7 +68,7 @@ def test_uploads_have_an_outcome_each(gateway: Gateway, person: Callable[..., Pe
     expect(alice.kept("in/dropped.txt")).to_be_visible()
 
 
-def test_a_refused_upload_says_why(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_refused_upload_says_why(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("refused")
     alice.page.route(
@@ -84,7 +88,7 @@ def test_a_refused_upload_says_why(gateway: Gateway, person: Callable[..., Perso
     expect(failed).to_have_count(0)
 
 
-def test_a_cancelled_upload_stops(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_cancelled_upload_stops(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("cancel")
     alice.run("x = 1")

@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """Countdowns, keep-alive, warnings at the maximum, and every way in which variables are lost."""
 
 from __future__ import annotations
@@ -6,13 +7,19 @@ import re
 import time
 from collections.abc import Callable
 
+import pytest
 from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.browser
+
 HOUR_OFF = """(() => {
   const off = %d, real = Date.now, RealDate = Date;
-  globalThis.Date = class extends RealDate { constructor(...a) { a.length ? super(...a) : super(real() + off); } static now() { return real() + off; } };
+  globalThis.Date = class extends RealDate {
+    constructor(...a) { a.length ? super(...a) : super(real() + off); }
+    static now() { return real() + off; }
+  };
 })()"""
 
 
@@ -24,7 +31,7 @@ def shown_seconds(alice: Person, timer: str) -> int:
     return int(found[1]) * 60 + int(found[2])
 
 
-def test_countdowns_are_right_with_a_clock_an_hour_off(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_countdowns_are_right_with_a_clock_an_hour_off(gateway: Gateway, person: Callable[..., Person]) -> None:
     for off_ms in (3_600_000, -3_600_000):
         alice = person(gateway)
         alice.context.add_init_script(HOUR_OFF % off_ms)
@@ -38,9 +45,7 @@ def test_countdowns_are_right_with_a_clock_an_hour_off(gateway: Gateway, person:
         expect(alice.page.locator("[data-timer=max]")).to_contain_text(f"{hours - 1} h 5")
 
 
-def test_idle_is_paused_while_running_and_only_activity_extends_it(
-    gateway: Gateway, person: Callable[..., Person]
-) -> None:  # noqa: F811
+def test_idle_is_paused_while_running_and_only_activity_extends_it(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("idle")
@@ -76,9 +81,7 @@ def test_idle_is_paused_while_running_and_only_activity_extends_it(
     assert after["max_deadline"][:19] == maximum[:19]
 
 
-def test_at_the_maximum_the_warning_says_why_not_more(
-    start_gateway: Callable[..., Gateway], person: Callable[..., Person]
-) -> None:  # noqa: F811
+def test_at_the_maximum_the_warning_says_why_not_more(start_gateway: Callable[..., Gateway], person: Callable[..., Person]) -> None:
     gateway = start_gateway(SANDGLASS_MAX_LIFETIME="25", SANDGLASS_WARN_BEFORE="15")
     alice = person(gateway)
     page = alice.page
@@ -96,9 +99,7 @@ def test_at_the_maximum_the_warning_says_why_not_more(
     expect(alice.kept("b.txt")).to_be_visible()
 
 
-def test_keep_alive_takes_an_idle_warning_away(
-    start_gateway: Callable[..., Gateway], person: Callable[..., Person]
-) -> None:  # noqa: F811
+def test_keep_alive_takes_an_idle_warning_away(start_gateway: Callable[..., Gateway], person: Callable[..., Person]) -> None:
     gateway = start_gateway(SANDGLASS_IDLE_TIMEOUT="24", SANDGLASS_WARN_BEFORE="16")
     alice = person(gateway)
     alice.open_session("keep")
@@ -111,9 +112,7 @@ def test_keep_alive_takes_an_idle_warning_away(
     assert alice.session["state"] == "active"
 
 
-def test_recycle_and_restart_ask_first_and_leave_their_dividers(
-    gateway: Gateway, person: Callable[..., Person]
-) -> None:  # noqa: F811
+def test_recycle_and_restart_ask_first_and_leave_their_dividers(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("dividers")
@@ -143,7 +142,7 @@ def test_recycle_and_restart_ask_first_and_leave_their_dividers(
     expect(page.locator(".timeline > li")).to_have_count(4)
 
 
-def test_a_dead_kernel_fails_its_run_and_says_so(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_dead_kernel_fails_its_run_and_says_so(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("death")
     alice.run("gone = 1")

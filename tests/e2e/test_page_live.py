@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """The event stream: reload, two tabs, other clients, a lost network, a killed gateway, questions, interrupts."""
 
 from __future__ import annotations
@@ -6,9 +7,12 @@ import re
 import socket
 from collections.abc import Callable
 
+import pytest
 from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
 
 TICKS = "import time\nfor i in range({n}):\n    print('tick', i, flush=True)\n    time.sleep({s})"
 
@@ -17,7 +21,7 @@ def all_ticks(n: int) -> re.Pattern[str]:
     return re.compile("^" + r"\n".join(f"tick {i}" for i in range(n)) + "$")
 
 
-def test_a_reload_in_the_middle_has_no_gap_and_no_duplicate(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_reload_in_the_middle_has_no_gap_and_no_duplicate(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("reload")
     alice.run("print('before')")
@@ -32,7 +36,7 @@ def test_a_reload_in_the_middle_has_no_gap_and_no_duplicate(gateway: Gateway, pe
     expect(entry.locator("pre.code")).to_contain_text("for i in range(30)")
 
 
-def test_two_tabs_show_the_same(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_two_tabs_show_the_same(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("tabs")
     other = alice.context.new_page()
@@ -50,20 +54,18 @@ def test_two_tabs_show_the_same(gateway: Gateway, person: Callable[..., Person])
         expect(runs.nth(1).locator(".text-output.stdout pre")).to_have_text("queued")
 
 
-def test_what_others_run_appears_with_its_code(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_what_others_run_appears_with_its_code(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     session_id = alice.open_session("others")
     alice.run("x = 20")
-    done = gateway.call(
-        "POST", f"/api/v1/sessions/{session_id}/executions?wait=30", {"code": "x + 1"}, token=alice.token, expect=200
-    )
+    done = gateway.call("POST", f"/api/v1/sessions/{session_id}/executions?wait=30", {"code": "x + 1"}, token=alice.token, expect=200)
     assert done.json()["status"] == "ok"
     expect(alice.runs).to_have_count(2)
     expect(alice.runs.nth(1).locator("pre.code")).to_have_text("x + 1")
     expect(alice.runs.nth(1).locator(".text-output")).to_have_text("21")
 
 
-def test_a_lost_network_is_said_and_claims_no_loss(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_lost_network_is_said_and_claims_no_loss(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("offline")
     alice.run("x = 1")
@@ -78,9 +80,7 @@ def test_a_lost_network_is_said_and_claims_no_loss(gateway: Gateway, person: Cal
     expect(alice.page.locator("li.divider")).to_have_count(0)
 
 
-def test_a_killed_gateway_is_said_and_the_stream_goes_on(
-    start_gateway: Callable[..., Gateway], person: Callable[..., Person]
-) -> None:  # noqa: F811
+def test_a_killed_gateway_is_said_and_the_stream_goes_on(start_gateway: Callable[..., Gateway], person: Callable[..., Person]) -> None:
     with socket.socket() as probe, socket.socket() as frame_probe:
         probe.bind(("127.0.0.1", 0))
         frame_probe.bind(("127.0.0.1", 0))
@@ -101,7 +101,7 @@ def test_a_killed_gateway_is_said_and_the_stream_goes_on(
     expect(page.locator("li.divider")).to_have_count(0)
 
 
-def test_a_question_gets_its_answer(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_question_gets_its_answer(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("question")
     entry = alice.send("name = input('Your name? ')\nprint('hello', name)")
@@ -115,7 +115,7 @@ def test_a_question_gets_its_answer(gateway: Gateway, person: Callable[..., Pers
     expect(entry.get_by_role("textbox")).to_have_count(0)
 
 
-def test_interrupt_and_cancel(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_interrupt_and_cancel(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("interrupt")
     busy = alice.send("while True:\n    pass")

@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - fixtures are imported by name, and arguments bear that name
 """Text, colours, progress, tracebacks, big output; and markup that tries to get out of its frame."""
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.browser
 
-def test_text_outputs(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+
+def test_text_outputs(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("text")
-    colours = alice.run(
-        "print('\\x1b[1;31mred\\x1b[0m plain \\x1b[38;5;208morange\\x1b[0m <img src=x onerror=alert(1)>')"
-    )
+    colours = alice.run("print('\\x1b[1;31mred\\x1b[0m plain \\x1b[38;5;208morange\\x1b[0m <img src=x onerror=alert(1)>')")
     expect(colours.locator(".a-fg1.a-bold")).to_have_text("red")
     expect(colours.locator(".a-fg-rgb")).to_have_text("orange")
     expect(colours.locator(".text-output")).to_contain_text("<img src=x onerror=alert(1)>")
@@ -35,7 +36,7 @@ def test_text_outputs(gateway: Gateway, person: Callable[..., Person]) -> None: 
     expect(both.locator(".text-output.stderr .stream-name")).to_have_text("stderr")
 
 
-def test_tracebacks_fold_and_open(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_tracebacks_fold_and_open(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("errors")
     entry = alice.run("def inner():\n    return 1 / 0\n\ndef outer():\n    return inner()\n\nouter()", "code_error")
@@ -56,7 +57,7 @@ def test_tracebacks_fold_and_open(gateway: Gateway, person: Callable[..., Person
     expect(syntax.locator(".error-output")).to_contain_text("invalid syntax")
 
 
-def test_ten_megabytes_leave_the_page_responsive(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_ten_megabytes_leave_the_page_responsive(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("big")
@@ -88,12 +89,10 @@ def test_ten_megabytes_leave_the_page_responsive(gateway: Gateway, person: Calla
     assert page.evaluate("longest") < 1500
 
 
-def test_a_frame_grows_with_its_content_up_to_a_cap(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_a_frame_grows_with_its_content_up_to_a_cap(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("frames")
-    small = alice.run(
-        "from IPython.display import HTML, SVG\nHTML('<table class=dataframe><tr><th>a</th><td>1</td></tr></table>')"
-    )
+    small = alice.run("from IPython.display import HTML, SVG\nHTML('<table class=dataframe><tr><th>a</th><td>1</td></tr></table>')")
     expect(small.frame_locator("iframe").locator("td")).to_have_text("1")
     alice.page.wait_for_timeout(300)
     assert small.locator("iframe").bounding_box()["height"] < 80  # type: ignore[index]
@@ -158,7 +157,8 @@ HOSTILE = """
 <meta http-equiv="refresh" content="0;url={url}/meta">
 <base href="{url}/">
 <link rel="stylesheet" href="{url}/css"><link rel="preconnect" href="{url}"><link rel="prefetch" href="{url}/p">
-<style>@import url({url}/import); body {{ background: url({url}/bg) }} @font-face {{ font-family: x; src: url({url}/font) }} p {{ font-family: x }}</style>
+<style>@import url({url}/import); body {{ background: url({url}/bg) }}
+@font-face {{ font-family: x; src: url({url}/font) }} p {{ font-family: x }}</style>
 <script>
   document.body.append('SCRIPT RAN ');
   try {{ document.body.append('parent ' + parent.document.title) }} catch (e) {{}}
@@ -176,24 +176,18 @@ HOSTILE = """
 """
 
 
-def test_hostile_markup_reads_nothing_and_reaches_no_network(
-    gateway: Gateway, person: Callable[..., Person], listener: Listener
-) -> None:  # noqa: F811
+def test_hostile_markup_reads_nothing_and_reaches_no_network(gateway: Gateway, person: Callable[..., Person], listener: Listener) -> None:
     alice = person(gateway)
     page = alice.page
     alice.open_session("hostile")
     leaks: list[str] = []
-    frame_origin = re.match(
-        r"https?://[^/]+", gateway.call("GET", "/api/v1/me", token=alice.token).json()["frame_url"]
-    )[0]  # type: ignore[index]
+    frame_origin = re.match(r"https?://[^/]+", gateway.call("GET", "/api/v1/me", token=alice.token).json()["frame_url"])[0]  # type: ignore[index]
     page.on(
         "response",
         lambda r: None if r.url.startswith((gateway.url, frame_origin, "data:", "blob:")) else leaks.append(r.url),
     )
     entry = alice.run(
-        "from IPython.display import HTML\nHTML("
-        + repr(HOSTILE.format(url=f"http://127.0.0.1:{listener.port}", port=listener.port))
-        + ")"
+        "from IPython.display import HTML\nHTML(" + repr(HOSTILE.format(url=f"http://127.0.0.1:{listener.port}", port=listener.port)) + ")"
     )
     inside = entry.frame_locator("iframe")
     expect(inside.locator("#shown")).to_have_text("the table")
@@ -221,31 +215,28 @@ def test_hostile_markup_reads_nothing_and_reaches_no_network(
     assert facts[4] == "null"
 
 
-def test_frame_messages_are_checked(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_frame_messages_are_checked(gateway: Gateway, person: Callable[..., Person]) -> None:
     """What a script in the frame could send, had it got in."""
     alice = person(gateway)
     alice.open_session("messages")
     entry = alice.run("from IPython.display import HTML\nHTML('<p id=p>hello</p>')")
     expect(entry.frame_locator("iframe").locator("#p")).to_be_visible()
     frame = next(f for f in alice.page.frames if f != alice.page.main_frame)
-    frame.evaluate(
-        "for (const m of [{type: 'ready'}, {type: 'height', height: 9e9}, 'x', {type: 'go', url: '/'}]) parent.postMessage(m, '*')"
-    )
+    frame.evaluate("for (const m of [{type: 'ready'}, {type: 'height', height: 9e9}, 'x', {type: 'go', url: '/'}]) parent.postMessage(m, '*')")
     alice.page.wait_for_timeout(300)
     assert entry.locator("iframe").bounding_box()["height"] < 700  # type: ignore[index]
     expect(entry.frame_locator("iframe").locator("#p")).to_be_visible()
 
 
-def test_rich_kinds_without_a_viewer_are_named(gateway: Gateway, person: Callable[..., Person]) -> None:  # noqa: F811
+def test_rich_kinds_without_a_viewer_are_named(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("rich")
     entry = alice.run(
-        "from IPython.display import display\ndisplay({'application/vnd.vegalite.v5+json': {}, 'text/html': '<script>1</script>', 'text/plain': 'a chart'}, raw=True)"
+        "from IPython.display import display\n"
+        "display({'application/vnd.vegalite.v5+json': {}, 'text/html': '<script>1</script>', 'text/plain': 'a chart'}, raw=True)"
     )
     expect(entry).to_contain_text("which this page cannot draw yet")
     expect(entry.locator(".text-output")).to_have_text("a chart")
     expect(entry.locator("iframe")).to_have_count(0)
-    slow = alice.run(
-        "import time\nfrom IPython.display import clear_output\nfor i in range(3):\n    clear_output(wait=True)\n    print('frame', i)"
-    )
+    slow = alice.run("import time\nfrom IPython.display import clear_output\nfor i in range(3):\n    clear_output(wait=True)\n    print('frame', i)")
     expect(slow.locator(".text-output")).to_have_text("frame 2", timeout=START_MS)
