@@ -52,6 +52,7 @@ class Access:
         }  # fmt: skip
 
     async def notices(self) -> list[Json]:
+        await self._s.told()
         rows = await self._s.world.records.list_notices(self.session_id)
         return [{k: v for k, v in notice_json(r).items() if k != "type"} for r in rows]
 

@@ -76,7 +76,7 @@ class Effects:
         self._s = session
         self._failed_files: list[Json] = []
         self._tells: deque[Tell] = deque()
-        self._teller: asyncio.Task[None] | None = None
+        self.teller: asyncio.Task[None] | None = None
         self._oom = asyncio.Event()
         self._lost_files: list[str] = []
         self.start_error: SandglassError | None = None
@@ -113,8 +113,8 @@ class Effects:
                 s.spawn(self._restart_kernel(command.sandbox_id), "restart-kernel")
             case Tell():
                 self._tells.append(command)
-                if self._teller is None:
-                    self._teller = s.spawn(self._tell_all(), "tell")
+                if self.teller is None:
+                    self.teller = s.spawn(self._tell_all(), "tell")
             case Finish():
                 s.row.ended_at = s.world.clock.now()
                 s.save()
@@ -397,8 +397,8 @@ class Effects:
         s.dispatch(Destroyed(sandbox_id))
 
     async def _finish(self) -> None:
-        while self._teller is not None:
-            await asyncio.wait([self._teller])
+        while self.teller is not None:
+            await asyncio.wait([self.teller])
         self._s.finish()
 
     # --- files --------------------------------------------------------------------------------------------------------
@@ -441,8 +441,8 @@ class Effects:
         s.telling.clear_warnings()
         if had or reason == "restart":
             self._tells.append(Tell(NoticeKind.VARIABLES_LOST, reason))
-            if self._teller is None:
-                self._teller = s.spawn(self._tell_all(), "tell")
+            if self.teller is None:
+                self.teller = s.spawn(self._tell_all(), "tell")
         if reason != "restart":
             s.traffic.say_status("restarting")
 
@@ -451,7 +451,7 @@ class Effects:
             while self._tells:
                 await self._tell(self._tells.popleft())
         finally:
-            self._teller = None
+            self.teller = None
 
     async def _tell(self, tell: Tell) -> None:
         s, kind = self._s, tell.kind

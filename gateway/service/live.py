@@ -33,6 +33,7 @@ log = logging.getLogger("sandglass.session")
 Json = dict[str, Any]
 CHECKPOINT_AFTER_S = 1.0
 NO_FLAGS = Flag(0)
+TOLD_WAIT_S = 1.0
 
 
 class LiveSession:
@@ -311,6 +312,14 @@ class LiveSession:
         self.attachments.close_all("session_ended")
         self.journal.close()
         self._on_end(self)
+
+    async def told(self) -> None:
+        """Wait until everything that this state has to tell is recorded, a moment at most: who sees the state finds the notice."""
+        waited = [t for t in (self._pump, self.effects.teller) if t is not None]
+        if waited:
+            await asyncio.wait(waited, timeout=TOLD_WAIT_S)
+            if self.effects.teller is not None:
+                await asyncio.wait([self.effects.teller], timeout=TOLD_WAIT_S)
 
     async def released(self) -> None:
         """Wait until everything that follows from the steps so far is carried out."""

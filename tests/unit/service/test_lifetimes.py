@@ -26,7 +26,6 @@ async def test_the_scene_in_small(tmp_path: Path) -> None:
         access.from_client("ws:client", body)
         await until(lambda: "seen" in lab.text())
         await until(lambda: access.to_json()["state"] == "dormant", 10)
-        await asyncio.sleep(0.1)  # notices follow the state by a moment
         notices = {n["kind"]: n for n in await access.notices()}
         assert [v["name"] for v in notices["idle_warning"]["variables"]] == ["df"]
         assert notices["idle_warning"]["undeclared_files"] == ["scratch.txt"]
