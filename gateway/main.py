@@ -39,6 +39,7 @@ from .service.world import World
 
 log = logging.getLogger("sandglass.main")
 RECYCLE_ALL_S = 60.0
+ENGINE_RETRY_S = 3.0
 TIERS = (("gvisor", "runsc", "gVisor sandbox"), ("container", "runc", "Plain container"))
 
 
@@ -59,10 +60,8 @@ def profiles_of(settings: Settings, image: str) -> dict[str, Profile]:
     }
 
 
-def problems_of(settings: Settings, info: RuntimeInfo | None) -> dict[str, str]:
+def problems_of(settings: Settings, info: RuntimeInfo) -> dict[str, str]:
     """Profile -> why it is refused. Fail closed: what the engine does not vouch for is not offered."""
-    if info is None:
-        return {name: "the container engine does not answer" for name, _, _ in TIERS}
     problems = {name: info.problems[name] for name, _, _ in TIERS if name in info.problems}
     if "container" not in problems and not settings.container_allowed:
         problems["container"] = (
@@ -87,6 +86,7 @@ class Server:
         self.clock = SystemClock()
         self.tasks = Tasks()
         self.stop_requested = asyncio.Event()
+        self._incomplete = False
         self._owner = make_owner(self.clock.boot_id())
         self._undo: list[tuple[str, Callable[[], Any]]] = []
 
@@ -104,8 +104,7 @@ class Server:
         await store.open()
         runtime = DockerRuntime(self._docker_host)
         self._later("engine client", runtime.close)
-        info, trace = await self._look_at_engine(runtime)
-        problems = problems_of(s, info)
+        problems, trace = await self._look_at_engine(runtime)
         profiles = profiles_of(s, self._image)
         deadlines = Deadlines(self.clock)
         sandboxes = Sandboxes(
@@ -135,34 +134,35 @@ class Server:
         await adoption.run()
         self._pool.maintain()
 
-    async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[RuntimeInfo | None, dict[str, dict[str, str]]]:
+    async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        """Profile -> why it cannot be served, and the members of traces. ``_incomplete`` says that it is worth to look again."""
         try:
             info = await runtime.info()
             digest = await runtime.image_digest(self._image)
+            labels = await runtime.image_labels(self._image)
         except SandglassError as error:
             log.error("engine or image not ready", extra={"why": error.detail})
-            return None, {}
-        labels = await runtime.image_labels(self._image)
+            self._incomplete = True
+            return {name: error.detail for name, _, _ in TIERS}, {}
+        self._incomplete = False
         trace = {
             name: {
                 "image": digest, "lock": labels.get("sandglass.lock", ""), "runtime": f"{oci} {info.runtimes.get(oci, '')}".strip(),
             }
             for name, oci, _ in TIERS
         }  # fmt: skip
-        return info, trace
+        return problems_of(self.settings, info), trace
 
     async def _watch_engine(self, runtime: DockerRuntime) -> None:
         """An engine that was absent at the start is asked again until it tells what it offers."""
-        while any("does not answer" in p for p in self.gateway.problems.values()):
-            await asyncio.sleep(2.0)
-            info, trace = await self._look_at_engine(runtime)
-            if info is not None:
-                problems = problems_of(self.settings, info)
-                self.gateway.problems.clear()
-                self.gateway.problems.update(problems)
-                self.gateway.default_profile = default_profile(self.settings, problems)
-                self.gateway.world.trace.update(trace)
-                self._pool.warm(name for name, _, _ in TIERS if name not in problems)
+        while self._incomplete:
+            await asyncio.sleep(ENGINE_RETRY_S)
+            problems, trace = await self._look_at_engine(runtime)
+            self.gateway.problems.clear()
+            self.gateway.problems.update(problems)
+            self.gateway.default_profile = default_profile(self.settings, problems)
+            self.gateway.world.trace.update(trace)
+            self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
     def _listen(self, records: SqliteRecords) -> Started:
         s = self.settings

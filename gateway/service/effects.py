@@ -51,6 +51,7 @@ from ..errors import (
     Unavailable,
 )
 from ..ports import DeclarationRow
+from .keeping import describe
 from .sandboxes import Sandbox
 
 if TYPE_CHECKING:
@@ -419,6 +420,8 @@ class Effects:
         s.telling.kept, s.telling.undeclared, s.telling.refused = saved.kept, saved.lost, saved.refused
         if saved.stored:
             s.announce()
+            if execution_id:
+                await s.runs.produced(execution_id, [describe(a) for a in saved.stored])
 
     async def keep_from_code(self, patterns: list[str]) -> None:
         """``sandglass.keep(...)`` in a cell."""

@@ -130,7 +130,8 @@ class Keeper:
         self._limits = limits
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
-        self.stored_at: dict[str, float] = {}
+        self.inputs: dict[str, str] = {}
+        """Uploads as stored, path -> SHA-256: what executions may have read, for their trace."""
 
     def forget_sandbox(self) -> None:
         self._known.clear()
@@ -202,13 +203,17 @@ class Keeper:
             generation=generation, created_at=self._clock.now(), execution_id=execution_id,
         )  # fmt: skip
         await self._records.add_artifact(artifact)
+        self._note_input(artifact)
         self._remember(info, size, read_at)
         return artifact
+
+    def _note_input(self, artifact: Artifact) -> None:
+        if artifact.path.startswith("in/"):
+            self.inputs[artifact.path] = artifact.sha256
 
     def _remember(self, info: FileInfo, size: int, read_at: float) -> None:
         if size == info.size:
             self._known[info.path] = stamp(info, read_at)
-        self.stored_at[info.path] = self._clock.now()
 
     async def restore(self, link: SandboxLink) -> tuple[list[Json], list[Json]]:
         """Put the newest version of every kept file back; returns (restored, failed). Raises SandboxLost, StoreUnavailable."""
@@ -226,6 +231,7 @@ class Keeper:
                 failed.append({"path": artifact.path, "reason": error.code, "detail": error.detail})
             else:
                 restored.append(describe(artifact))
+                self._note_input(artifact)
         if restored:
             listing, _ = await list_sandbox(link)
             sizes = {item["path"]: item["size"] for item in restored}

@@ -261,6 +261,14 @@ class Runs:
         self._s.traffic.kick()
         self._s.execution_finished(run)
 
+    async def produced(self, execution_id: str, artifacts: list[Json]) -> None:
+        """Add what an execution left behind to its trace, once it is stored."""
+        row = await self._s.world.records.get_execution(execution_id)
+        if row is not None and "trace" in row.data:
+            row.data["trace"]["outputs"] = artifacts
+            await self._s.world.records.put_execution(row)
+            log.info("execution stored files", extra={"execution": execution_id, "session": row.session_id, "outputs": artifacts})
+
     async def _saved(self, run: Run) -> None:
         try:
             await self._save(run)
@@ -288,7 +296,7 @@ class Runs:
             "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
             "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
             "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
-            "dropped_bytes": run.dropped_bytes, **self._s.world.trace.get(self._s.profile.name, {}),
+            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(self._s.keeper.inputs), **self._s.world.trace.get(self._s.profile.name, {}),
         }  # fmt: skip
 
     def reject(self, run: Run) -> None:

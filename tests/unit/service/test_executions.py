@@ -12,7 +12,7 @@ from gateway.domain.model import Limits
 from gateway.errors import BadRequest, QuotaExceeded
 from gateway.service.world import Caps
 
-from .harness import ALICE, Client, execute_request, rig, until
+from .harness import ALICE, Client, chunks, execute_request, rig, sha256, until
 
 QUICK = replace(Limits(), interrupt_grace_s=0.3, kill_grace_s=0.3)
 
@@ -195,6 +195,24 @@ async def test_no_sandbox_to_be_had_is_told_and_nothing_hangs(tmp_path: Path) ->
         assert result["exit_reason"] == "platform_fault" and access.to_json()["state"] == "dormant"
         r.runtime.start_engine()
         assert (await r.run(access, "print:x"))["exit_reason"] == "ok"
+
+
+async def test_the_trace_of_an_execution(tmp_path: Path) -> None:
+    """P34: who, what (as a hash), on what, with which files in and out; never the code or its output."""
+    async with rig(tmp_path) as r:
+        r.gateway.world.trace["container"] = {"image": "sha256:i", "lock": "l", "runtime": "fake 1"}
+        access = await r.session()
+        await access.write_file("sales.csv", 3, chunks(b"a,b"), overwrite=False)
+        await asyncio.sleep(1.2)  # the checkpoint
+        result = await r.run(access, "write:out/report.txt:planted-secret")
+        await asyncio.sleep(1.4)
+        row = await r.records.get_execution(result["execution_id"])
+        assert row is not None
+        trace = row.data["trace"]
+        assert trace["inputs"] == {"in/sales.csv": sha256(b"a,b")}
+        assert trace["outputs"] == [{"path": "out/report.txt", "sha256": sha256(b"planted-secret"), "size": 14}]
+        assert {"user", "tenant", "code_sha256", "image", "lock", "runtime", "profile", "network_policy", "exit_reason"} <= trace.keys()
+        assert "planted-secret" not in str(row)
 
 
 async def test_a_warm_pool_member_is_given_once(tmp_path: Path) -> None:
