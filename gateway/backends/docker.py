@@ -39,7 +39,8 @@ from .docker_stream import EngineAddress, EngineTls, open_attach
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-QUICK_THREADS, QUICK_S = 8, 10.0
+# the engine answers no question about a container while it starts or removes it, and on a loaded host that takes seconds
+QUICK_THREADS, QUICK_S = 8, 15.0
 SLOW_THREADS, SLOW_S = 8, 60.0
 REMOVE_S = 60.0
 INFO_FRESH_S = 30.0
