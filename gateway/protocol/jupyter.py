@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from .frames import MAX_MESSAGE, nesting
+from .frames import MAX_MESSAGE, nesting, parse_json
 from .wire import CHANNELS, MAX_BUFFERS, WireError, pack, split
 
 V1_PROTOCOL = "v1.kernel.websocket.jupyter.org"
@@ -38,10 +38,6 @@ class JupyterError(ValueError):
     """That is no Jupyter message; the text says why, in words that may be shown."""
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def load(data: bytes | memoryview | str, what: str) -> Json:
     """A JSON object of a message. Raises ``JupyterError``."""
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
@@ -50,7 +46,7 @@ def load(data: bytes | memoryview | str, what: str) -> Json:
     if nesting(raw, MAX_DEPTH) > MAX_DEPTH:
         raise JupyterError(f"The {what} nests too deep.")
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = parse_json(raw)
     except (ValueError, RecursionError) as error:
         raise JupyterError(f"The {what} is not JSON.") from error
     if type(value) is not dict:

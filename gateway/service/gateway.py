@@ -118,7 +118,12 @@ class Gateway:
     async def create_session(
         self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
     ) -> SessionFacade:
-        chosen = self._profile(profile)
+        chosen = self._known(profile)
+        if not self.world.pool.has_warm(chosen.name):
+            # said at once and by its name, before anything is promised
+            await self.world.sandboxes.runtime.info()
+            await self.world.sandboxes.runtime.image_digest(chosen.image)
+        self._refuse_unavailable(chosen)
         mine = [s for s in self.live.values() if principal.owns(s.row.tenant, s.row.user)]
         if len(mine) >= self.world.caps.sessions_a_user:
             raise QuotaExceeded(f"You have {len(mine)} sessions, as many as one user may have. End one to go on.")
@@ -142,14 +147,16 @@ class Gateway:
     def _ended(self, session: LiveSession) -> None:
         self.live.pop(session.session_id, None)
 
-    def _profile(self, name: str | None) -> Profile:
+    def _known(self, name: str | None) -> Profile:
         chosen = name or self.default_profile
         if chosen not in self.world.profiles:
             raise NotFound(f"There is no profile {chosen!r}.", profiles=sorted(self.world.profiles))
-        problem = self.problems.get(chosen)
-        if problem:
-            raise ProfileUnavailable(f"The profile {chosen} cannot be served here: {problem}")
         return self.world.profiles[chosen]
+
+    def _refuse_unavailable(self, profile: Profile) -> None:
+        problem = self.problems.get(profile.name)
+        if problem:
+            raise ProfileUnavailable(f"The profile {profile.name} cannot be served here: {problem}")
 
     def _count_sandboxes(self, tenant: str, user: str, but: LiveSession | None) -> None:
         held = [s for s in self.live.values() if s is not but and (s.row.tenant, s.row.user) == (tenant, user) and _holds(s)]

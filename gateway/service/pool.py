@@ -48,6 +48,9 @@ class Pool:
         self.claims = self.hits = 0
         self.last_problem: dict[str, str] = {}
 
+    def has_warm(self, profile: str) -> bool:
+        return any(s.link.lost is None for s in self._warm[profile])
+
     def claim_nowait(self, profile: str) -> Sandbox | None:
         """A warm one, or None. No await: two callers can never get the same."""
         warm = self._warm[profile]

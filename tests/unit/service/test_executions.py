@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.model import Limits
-from gateway.errors import BadRequest, QuotaExceeded
+from gateway.errors import BadRequest, EngineUnavailable, ImageUnavailable, QuotaExceeded
 from gateway.service.world import Caps
 
 from .harness import ALICE, Client, chunks, execute_request, rig, sha256, until
@@ -195,6 +195,19 @@ async def test_no_sandbox_to_be_had_is_told_and_nothing_hangs(tmp_path: Path) ->
         assert result["exit_reason"] == "platform_fault" and access.to_json()["state"] == "dormant"
         r.runtime.start_engine()
         assert (await r.run(access, "print:x"))["exit_reason"] == "ok"
+
+
+async def test_a_session_is_refused_at_once_while_the_engine_is_down_or_has_no_image(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.runtime.stop_engine()
+        with pytest.raises(EngineUnavailable):
+            await r.gateway.create_session(ALICE)
+        r.runtime.start_engine()
+        profiles = r.gateway.world.profiles
+        profiles["container"] = replace(profiles["container"], image="sandglass-kernel:missing")
+        with pytest.raises(ImageUnavailable):
+            await r.gateway.create_session(ALICE)
+        assert not r.gateway.live and not await r.records.list_sessions()
 
 
 async def test_the_trace_of_an_execution(tmp_path: Path) -> None:
