@@ -41,7 +41,8 @@ rm -rf "$site/pyarrow/include" "$site/matplotlib/mpl-data/sample_data" \
 $python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$site" || true
 # Some packages ship files for other Python versions that do not compile; what is imported must.
 MPLCONFIGDIR=/opt/kernel/share/matplotlib
-export MPLCONFIGDIR
+OMP_NUM_THREADS=1 # or OpenBLAS and OpenMP spin on every core while nothing is computed
+export MPLCONFIGDIR OMP_NUM_THREADS
 mkdir -p "$MPLCONFIGDIR"
 $python - <<'PY'
 import ipykernel, jupyter_client, zmq, numpy, pandas, scipy.stats, sklearn, plotly.express, altair, ipywidgets, tqdm
