@@ -1,5 +1,6 @@
 """The kernel's process, from the fork on: it lets go of everything of the zygote's, becomes the user, and only then creates anything."""
 
+import importlib
 import json
 import os
 import sys
@@ -9,22 +10,31 @@ import traceback
 RUN = "/run/sandglass"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "POLARS_MAX_THREADS")
 MAX_OPEN_FILES = 4096
-IOPUB_QUEUE = 128
+IOPUB_QUEUE = 32
 _libc = None
 
 
+# what a kernel's start needs, also what ipykernel and IPython import late: found by looking at sys.modules after a first cell
+PRELOAD = (
+    "comm", "ctypes", "faulthandler", "pdb", "resource", "sqlite3",
+    "IPython.core.completer", "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.magics",
+    "IPython.core.oinspect", "IPython.core.pylabtools", "IPython.extensions.storemagic", "IPython.utils.wildcard",
+    "ipykernel.comm.manager", "ipykernel.debugger", "ipykernel.displayhook", "ipykernel.heartbeat", "ipykernel.ipkernel",
+    "ipykernel.iostream", "ipykernel.kernelapp", "ipykernel.shellchannel", "ipykernel.subshell_manager", "ipykernel.zmqshell",
+    "jupyter_client.session", "tornado.ioloop", "tornado.platform.asyncio", "zmq.eventloop.zmqstream", "kernel_hooks",
+)  # fmt: skip
+
+
 def preload():
-    """Import all that a kernel's start needs, also what ipykernel imports late. Runs as root, before any user code exists."""
+    """Import all that a kernel's start needs. Runs as root, before any user code exists."""
     global _libc
+    import ctypes
+
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     # debugpy costs a third of the cold start (120-240 ms) and 10 MB in every kernel; nothing of ours speaks to a debugger
     sys.modules["debugpy"] = None
-    import ctypes
-
-    import comm  # noqa: F401
-    import kernel_hooks  # noqa: F401
-    import zmq.eventloop.zmqstream  # noqa: F401
-
+    for name in PRELOAD:
+        importlib.import_module(name)
     del sys.modules["debugpy"]
     _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -120,6 +130,12 @@ def _application():
     from traitlets.config import Config
 
     class KernelApp(IPKernelApp):
+        def parse_command_line(self, argv=None):
+            """There is none, and building the parser takes as long as a cell."""
+
+        def load_config_file(self, *args, **kwargs):
+            """There is none: the profile is new, and the image has no other."""
+
         def init_connection_file(self):
             """The relay wrote it; it is read and never written."""
             with open(self.connection_file) as file:

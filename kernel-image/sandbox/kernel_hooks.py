@@ -4,6 +4,7 @@ Nothing here calls into a user's types: no ``repr``, no ``__sizeof__``, no attri
 types only, and shallow, so that a list of three million objects costs no more than one of three. Bounded in names and in time.
 """
 
+import contextlib
 import errno
 import socket
 import sys
@@ -178,6 +179,14 @@ def chain(error):
         error = _CAUSE(error) or _CONTEXT(error)
 
 
+class Forgotten(dict):
+    """In the place of IPython's own record of every output, which it keeps for ``%notebook`` and never lets go: a cell that prints
+    a gigabyte would need a gigabyte. Clients have the outputs."""
+
+    def __missing__(self, key):
+        return []
+
+
 def install(app):
     """Register everything in a kernel that has been initialized and not started yet."""
     shell, kernel = app.shell, app.kernel
@@ -185,6 +194,9 @@ def install(app):
     def publish(msg_type, content):
         parent = kernel.get_parent("shell")
         kernel.session.send(kernel.iopub_socket, msg_type, content, parent=parent, ident=kernel._topic(msg_type))
+
+    shell.history_manager.outputs = Forgotten()
+    shell._tee = lambda channel: contextlib.nullcontext()
 
     variables = Variables(shell, publish)
 

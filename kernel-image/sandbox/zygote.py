@@ -24,6 +24,8 @@ STEPS = (
     ("pandas",),
     ("matplotlib", "matplotlib.font_manager"),
     ("matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib_inline.backend_inline", "threadpoolctl"),
+    # the first traceback and the first completion
+    ("stack_data", "pygments.lexers.python", "pygments.formatters.terminal256", "pygments.styles.default", "jedi"),
 )
 
 

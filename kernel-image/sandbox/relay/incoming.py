@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from frames import MAX_NESTING, nesting
+from frames import MAX_NESTING, nesting, parse_json
 from wire import MAX_HEADER, MAX_PARTS, MIN_PARTS, pack, packed_size
 
 from .zmtp import Raw
@@ -32,7 +32,7 @@ def _object(data: bytes | bytearray, what: str) -> dict[str, Any]:
     if len(data) > MAX_HEADER or nesting(data, MAX_NESTING) > MAX_NESTING:
         raise Malformed(f"its {what} is too large")
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"its {what} is not JSON") from error
     if type(value) is not dict:
