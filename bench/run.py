@@ -67,7 +67,7 @@ class Bench:
         made = self.engine.exec_create(
             container, ["/opt/kernel/bin/python", "-c", source, json.dumps({"code": code, "count": count})],
             user=f"{env['SANDGLASS_RELAY_UID']}:{env['SANDGLASS_GROUP_ID']}",
-            environment={"HOME": "/tmp", "IPYTHONDIR": "/tmp/bench", "JUPYTER_RUNTIME_DIR": "/tmp/bench"},  # noqa: S108
+            environment={"HOME": "/tmp", "IPYTHONDIR": "/tmp/bench", "JUPYTER_RUNTIME_DIR": "/tmp/bench"},
         )  # fmt: skip
         out = self.engine.exec_start(made["Id"]).decode(errors="replace")
         return list(json.loads(out.strip().splitlines()[-1]))

@@ -23,8 +23,8 @@ class Api:
     def call(self, method: str, path: str, body: Json | None = None) -> Json:
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=120) as answer:
             raw = answer.read()
         return dict(json.loads(raw)) if raw else {}
 
@@ -46,9 +46,7 @@ class Socket:
     async def open(cls, api: Api, session_id: str) -> Socket:
         url = api.url.replace("http", "ws", 1) + f"/api/kernels/{session_id}/channels?session_id={uuid.uuid4().hex}"
         request = HTTPRequest(url, headers={"Authorization": f"Bearer {api.token}"})
-        connection = await websocket_connect(
-            request, subprotocols=[jupyter.V1_PROTOCOL], max_message_size=128 * 2**20
-        )
+        connection = await websocket_connect(request, subprotocols=[jupyter.V1_PROTOCOL], max_message_size=128 * 2**20)
         return cls(connection)
 
     async def execute(self, code: str) -> float:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from . import __version__, doctor, local
+from .clock import SystemClock
 from .config import ConfigError, Settings
 from .errors import SandglassError
 from .main import Server, Started, run_file
@@ -77,7 +78,7 @@ def _banner(started: Started, took_s: float) -> None:
 def token(arguments: argparse.Namespace) -> int:
     """Print a token made with the development key of this state directory."""
     settings = _settings()
-    say(settings.auth.issue_dev_token(arguments.user, arguments.tenant, arguments.role or ["user"], arguments.ttl, time.time()))
+    say(settings.auth.issue_dev_token(arguments.user, arguments.tenant, arguments.role or ["user"], arguments.ttl, SystemClock().now()))
     return 0
 
 

@@ -51,9 +51,7 @@ def answers(host: str, timeout_s: float = 3.0) -> bool:
 def _run(command: list[str], say: Say, failed: str) -> list[str]:
     """Run a script; its standard error and all but the last lines of its output go to ``say``. Returns the output's lines."""
     lines: list[str] = []
-    with subprocess.Popen(  # noqa: S603 - our own script, no shell
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
-    ) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
             line = line.rstrip()
@@ -98,9 +96,7 @@ def _own_running(state: Path) -> str:
     """The address of our own engine when it runs; empty when not."""
     if not (state / "engine").exists():
         return ""
-    done = subprocess.run(  # noqa: S603
-        [str(ENGINE_SCRIPT), "status", "--state", str(state)], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = subprocess.run([str(ENGINE_SCRIPT), "status", "--state", str(state)], capture_output=True, text=True, timeout=30, check=False)
     return _value(done.stdout.splitlines(), "DOCKER_HOST") if done.returncode == 0 else ""
 
 

@@ -21,7 +21,7 @@ from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
 from .domain.model import EndReason, Profile
-from .domain.session import RecycleRequested
+from .domain.session_events import RecycleRequested
 from .errors import SandglassError
 from .http import server as http_server
 from .http.app import body_limit, make_app, make_frame_app
@@ -55,9 +55,7 @@ class Started:
 
 
 def profiles_of(settings: Settings, image: str) -> dict[str, Profile]:
-    return {
-        name: Profile(name, name, runtime, image, title, settings.limits, settings.lifetimes) for name, runtime, title in TIERS
-    }
+    return {name: Profile(name, name, runtime, image, title, settings.limits, settings.lifetimes) for name, runtime, title in TIERS}
 
 
 def problems_of(settings: Settings, info: RuntimeInfo) -> dict[str, str]:
@@ -107,9 +105,7 @@ class Server:
         problems, trace = await self._look_at_engine(runtime)
         profiles = profiles_of(s, self._image)
         deadlines = Deadlines(self.clock)
-        sandboxes = Sandboxes(
-            runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images={name: self._image for name in profiles}
-        )
+        sandboxes = Sandboxes(runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images=dict.fromkeys(profiles, self._image))
         usable = {name: p for name, p in profiles.items() if name not in problems}
         pool = Pool(
             sandboxes, records, self.clock, self.tasks, profiles=profiles, warm_profiles=list(usable), target=s.pool_target,
@@ -258,7 +254,8 @@ class Server:
                 session.dispatch(RecycleRequested(EndReason.UPGRADE))
 
         async def gone() -> None:
-            while any(s.core.sandbox_id for s in gateway.live.values()) or gateway.world.sandboxes.removing:
+            # the end of many tasks of many sessions; looked at for at most a minute of the process
+            while any(s.core.sandbox_id for s in gateway.live.values()) or gateway.world.sandboxes.removing:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
         waits = [asyncio.ensure_future(gone()), asyncio.ensure_future(again.wait())]  # noqa: TID251 - both are awaited right here

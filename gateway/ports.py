@@ -302,9 +302,7 @@ class Records(Protocol):
 
     async def put_execution(self, row: ExecutionRow) -> None: ...
     async def get_execution(self, execution_id: str) -> ExecutionRow | None: ...
-    async def list_executions(
-        self, session_id: str, *, unfinished_only: bool = False, limit: int = 100
-    ) -> list[ExecutionRow]:
+    async def list_executions(self, session_id: str, *, unfinished_only: bool = False, limit: int = 100) -> list[ExecutionRow]:
         """Oldest first (the newest ``limit``)."""
         ...
 

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.domain import execution as ex  # noqa: E402
 from gateway.domain import session as machine  # noqa: E402
+from gateway.domain import session_events as ev  # noqa: E402
 from gateway.domain.model import EndReason, ExitReason, SessionState  # noqa: E402
 from gateway.domain.texts import WHY_ENDED  # noqa: E402
 
@@ -41,7 +42,7 @@ def states() -> str:
     return "\n".join(out) + "\n"
 
 
-def _probes() -> list[tuple[machine.Session, machine.Event]]:
+def _probes() -> list[tuple[machine.Session, ev.Event]]:
     from gateway.domain.model import Lifetimes
 
     base = machine.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
@@ -52,20 +53,21 @@ def _probes() -> list[tuple[machine.Session, machine.Event]]:
         SessionState.STARTING: [replace(base, state=SessionState.STARTING, sandbox_id=s) for s in ("", "a")],
         SessionState.ACTIVE: [replace(base, state=SessionState.ACTIVE), replace(base, state=SessionState.ACTIVE, busy=True)],
         SessionState.DRAINING: [
-            replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending) for phase in machine.Phase for ending in (False, True)
+            replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending)
+            for phase in machine.Phase for ending in (False, True)
         ],
         SessionState.QUARANTINED: [replace(base, state=SessionState.QUARANTINED, quarantined_at=1e6 - 1, retry_at=0.0)],
         SessionState.DORMANT: [replace(base, state=SessionState.DORMANT, sandbox_id="", claimed_at=None)],
         SessionState.ENDED: [replace(base, state=SessionState.ENDED, sandbox_id="", claimed_at=None)],
     }  # fmt: skip
-    probes: list[tuple[machine.Session, machine.Event]] = []
+    probes: list[tuple[machine.Session, ev.Event]] = []
     for state, kind in machine.TABLE:
         for session in variants[state]:
-            if issubclass(kind, machine.SandboxEvent):
-                if session.sandbox_id or kind is machine.SandboxReady:
+            if issubclass(kind, ev.SandboxEvent):
+                if session.sandbox_id or kind is ev.SandboxReady:
                     probes.append((session, kind(session.sandbox_id or "a")))
-            elif kind is machine.TimerFired:
-                probes += [(session, machine.TimerFired(name)) for name in machine.timers(session)] or [(session, machine.TimerFired("none"))]
+            elif kind is ev.TimerFired:
+                probes += [(session, ev.TimerFired(name)) for name in machine.timers(session)] or [(session, ev.TimerFired("none"))]
             else:
                 probes.append((session, kind()))
     return probes
@@ -75,7 +77,15 @@ def exit_reasons() -> str:
     out = ["# Exit reasons", "", "Generated from `gateway/domain/execution.py` by `scripts/generate_docs.py`.", ""]
     out += ["## Of an execution", "", "| exit reason | status | next action | in words |", "|---|---|---|---|"]
     out += [f"| `{r}` | {ex.status(r)} | {ex.next_action(r) or '-'} | {ex.SENTENCES[r]} |" for r in ExitReason]
-    out += ["", "The same failure for the third time in a row answers `stop`.", "", "## Of a sandbox", "", "| reason | the sandbox ended because |", "|---|---|"]
+    out += [
+        "",
+        "The same failure for the third time in a row answers `stop`.",
+        "",
+        "## Of a sandbox",
+        "",
+        "| reason | the sandbox ended because |",
+        "|---|---|",
+    ]
     out += [f"| `{r}` | {WHY_ENDED[r]} |" for r in EndReason]
     return "\n".join(out) + "\n"
 

@@ -14,6 +14,42 @@ from enum import StrEnum
 
 from ..errors import InvalidTransition
 from .model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
+from .session_commands import (
+    Command,
+    Destroy,
+    Discard,
+    FailWork,
+    Finish,
+    KillUser,
+    LoseVariables,
+    ObtainSandbox,
+    OpenForWork,
+    Persist,
+    RestartKernel,
+    RestoreFiles,
+    Tell,
+)
+from .session_events import (
+    Activity,
+    Busy,
+    Destroyed,
+    EndRequested,
+    Event,
+    FilesRestored,
+    Idle,
+    KernelDied,
+    Persisted,
+    PersistFailed,
+    RecycleRequested,
+    RestartRequested,
+    SandboxEvent,
+    SandboxGone,
+    SandboxReady,
+    StartFailed,
+    TimerFired,
+    UserKilled,
+    Wanted,
+)
 
 
 class Phase(StrEnum):
@@ -60,176 +96,6 @@ class Session:
 QUARANTINE_MAX_S = 3600.0
 RETRY_S = 5.0
 RETRY_MAX_S = 120.0
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxEvent(Event):
-    """The result of a command about one sandbox."""
-
-    sandbox_id: str
-
-
-class Wanted(Event):
-    """Work needs a sandbox (a new session, an execution, a restart)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxReady(SandboxEvent):
-    """A sandbox was claimed for this session."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed(Event):
-    """No sandbox could be had; ``exit_reason`` is what waiting executions are told."""
-
-    exit_reason: ExitReason = ExitReason.PLATFORM_FAULT
-    detail: str = ""
-
-
-class FilesRestored(SandboxEvent):
-    """Declared files are back; the session may work."""
-
-
-class Busy(Event):
-    """An execution began and none was running."""
-
-
-class Idle(Event):
-    """The last running execution is complete."""
-
-
-class Activity(Event):
-    """An upload, a declaration or a keep-alive."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimerFired(Event):
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecycleRequested(Event):
-    reason: EndReason = EndReason.USER
-
-
-@dataclass(frozen=True, slots=True)
-class EndRequested(Event):
-    reason: EndReason = EndReason.USER
-
-
-@dataclass(frozen=True, slots=True)
-class RestartRequested(Event):
-    """A kernel restart in the same sandbox. ``exit_reason``: what the running executions are told."""
-
-    exit_reason: ExitReason = ExitReason.INTERRUPTED
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDied(SandboxEvent):
-    exit_reason: ExitReason = ExitReason.KERNEL_DIED
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxGone(SandboxEvent):
-    """The sandbox ended by itself, broke the protocol, or must be ended at once without persisting."""
-
-    reason: EndReason = EndReason.CRASH
-
-
-class UserKilled(SandboxEvent):
-    """No process of the user is left."""
-
-
-class Persisted(SandboxEvent):
-    """Every declared file is stored and verified."""
-
-
-class PersistFailed(SandboxEvent):
-    """The store cannot take them now."""
-
-
-class Destroyed(SandboxEvent):
-    """The engine confirms that the sandbox is gone."""
-
-
-# --- commands ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    pass
-
-
-class ObtainSandbox(Command):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxCommand(Command):
-    sandbox_id: str
-
-
-class RestoreFiles(SandboxCommand):
-    pass
-
-
-class KillUser(SandboxCommand):
-    pass
-
-
-class Persist(SandboxCommand):
-    pass
-
-
-class Destroy(SandboxCommand):
-    pass
-
-
-class Discard(SandboxCommand):
-    """A sandbox that came too late: destroy it, nothing else."""
-
-
-class RestartKernel(SandboxCommand):
-    pass
-
-
-class OpenForWork(Command):
-    """Forward what waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailWork(Command):
-    """Finish every execution that is known now with this reason, the waiting ones too: none may run on a state not meant."""
-
-    exit_reason: ExitReason
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LoseVariables(Command):
-    """A generation ended: what it held is lost, because of ``reason``."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tell(Command):
-    kind: NoticeKind
-    reason: str = ""
-    lead_s: float = 0.0
-    detail: str = ""
-
-
-class Finish(Command):
-    """The session is over: close attachments, release what it holds."""
 
 
 Result = tuple[Session, list[Command]]
@@ -454,9 +320,7 @@ def _persist_failed(s: Session, e: Event, now: float) -> Result:
         return s, [Tell(NoticeKind.FILES_LOST, s.reason), *commands]
     told: list[Command] = [] if s.quarantined_at is not None else [Tell(NoticeKind.QUARANTINED, s.reason)]
     delay = min(RETRY_S * 2**s.attempts, RETRY_MAX_S)
-    return replace(
-        s, state=SessionState.QUARANTINED, phase=None, quarantined_at=since, retry_at=now + delay, attempts=s.attempts + 1
-    ), told
+    return replace(s, state=SessionState.QUARANTINED, phase=None, quarantined_at=since, retry_at=now + delay, attempts=s.attempts + 1), told
 
 
 def _retry(s: Session, e: TimerFired, now: float) -> Result:
@@ -554,13 +418,12 @@ def step(s: Session, event: Event, now: float) -> Result:
     if isinstance(event, SandboxReady):
         if s.state is not SessionState.STARTING:
             return s, [Discard(event.sandbox_id)]
-    elif isinstance(event, SandboxEvent) and event.sandbox_id != s.sandbox_id:
-        return s, []
-    elif isinstance(event, StartFailed) and s.state is not SessionState.STARTING:
+    elif (isinstance(event, SandboxEvent) and event.sandbox_id != s.sandbox_id) or (
+        isinstance(event, StartFailed) and s.state is not SessionState.STARTING
+    ):
         return s, []
     handler = TABLE.get((s.state, type(event)))
     if handler is None:
         raise InvalidTransition(f"{type(event).__name__} is not possible while the session is {s.state}")
     result: Result = handler(s, event, now)
     return result
-

@@ -105,9 +105,7 @@ class Base(RequestHandler):
         stub = RequestHandler._unimplemented_method
         return [m for m in self.SUPPORTED_METHODS if getattr(type(self), m.lower(), stub) is not stub]
 
-    def log_exception(
-        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def log_exception(self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         """Refusals at info with their code; only what is not in the error tree is a defect, with its traceback."""
         what = {"method": self.request.method, "path": self.request.path}
         if isinstance(value, SandglassError) and value.code != SandglassError.code:

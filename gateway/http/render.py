@@ -113,9 +113,7 @@ def refusals(message: jupyter.KernelMessage, error: SandglassError) -> list[byte
     def say(channel: str, msg_type: str, content: dict[str, Any]) -> bytes:
         return jupyter.build(channel, jupyter.make_header(msg_type, "sandglass"), message.header, {}, content)
 
-    reply = say(
-        message.channel, kind.removesuffix("_request") + "_reply", {"status": "error", "execution_count": 0, **failure}
-    )
+    reply = say(message.channel, kind.removesuffix("_request") + "_reply", {"status": "error", "execution_count": 0, **failure})
     if kind != "execute_request":
         return [reply]
     busy, idle = ({"execution_state": state} for state in ("busy", "idle"))

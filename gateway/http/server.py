@@ -47,9 +47,7 @@ class Server(HTTPServer):
 def _bad_request() -> bytes:
     body = errors.problem_of_status(400, "This is not a well-formed HTTP request.")
     data = errors.encode(body)
-    headers = (
-        SECURITY_HEADERS | errors.headers_of(400, body) | {"Content-Length": str(len(data)), "Connection": "close"}
-    )
+    headers = SECURITY_HEADERS | errors.headers_of(400, body) | {"Content-Length": str(len(data)), "Connection": "close"}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 400 Bad Request\r\n{head}\r\n".encode("latin-1") + data
 

@@ -42,12 +42,8 @@ class SessionsHandler(Authenticated):
 
     async def post(self) -> None:
         require_scope(self.caller, "sessions:write")
-        body = self.json_body(
-            {"profile": Field(str, max_chars=100), "name": Field(str, default="", max_chars=NAME_CHARS)}
-        )
-        session = await self.gateway.create_session(
-            self.caller, profile=body["profile"], name=body["name"], source="rest"
-        )
+        body = self.json_body({"profile": Field(str, max_chars=100), "name": Field(str, default="", max_chars=NAME_CHARS)})
+        session = await self.gateway.create_session(self.caller, profile=body["profile"], name=body["name"], source="rest")
         self.set_header("Location", f"/api/v1/sessions/{session.session_id}")
         self.answer(session.to_json(), 201)
 

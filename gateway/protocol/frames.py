@@ -312,9 +312,7 @@ class Parser:
             raise
         return pos
 
-    def _join(
-        self, kind: int, lane: int, number: int, epoch: int, offset: int, total: int, data: memoryview, out: list[Message]
-    ) -> None:
+    def _join(self, kind: int, lane: int, number: int, epoch: int, offset: int, total: int, data: memoryview, out: list[Message]) -> None:
         current = self._open[lane]
         # a small unnumbered message (ACK, PING) may come between the frames of a long one
         if offset == 0 and len(data) == total and (current is None or number == 0):
@@ -419,6 +417,8 @@ class Outbox:
     def queued(self, lane: int) -> int:
         """Bytes of a lane that have not been taken by ``next_frames``."""
         current = self._current[lane]
+        if current is None and not self._queue[lane]:
+            return 0
         return sum(len(item[2]) for item in self._queue[lane]) + (len(current[2]) - self._offset[lane] if current else 0)
 
     @property

@@ -160,9 +160,7 @@ def decode(body: bytes) -> KernelMessage:
     return KernelMessage(body, channel, offsets)
 
 
-def build(
-    channel: str, header: Json, parent_header: Json, metadata: Json, content: Json, buffers: Sequence[bytes | memoryview] = ()
-) -> bytes:
+def build(channel: str, header: Json, parent_header: Json, metadata: Json, content: Json, buffers: Sequence[bytes | memoryview] = ()) -> bytes:
     """A v1 message. Raises ``JupyterError`` for what JSON cannot say."""
     try:
         return pack(channel, [dump(header), dump(parent_header), dump(metadata), dump(content), *buffers])

@@ -10,7 +10,7 @@ from ..clock import iso
 from ..domain.files import MAX_DECLARATIONS
 from ..domain.model import EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
-from ..domain.session import Activity, RecycleRequested
+from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
 from ..ports import AuditRow, DeclarationRow
 from ..protocol import jupyter
@@ -122,9 +122,7 @@ class Access:
 
     # --- executions ---------------------------------------------------------------------------------------------------
 
-    async def execute(
-        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False
-    ) -> str:
+    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
         s = self._s
         self._alive()
         if len(code) > MAX_CODE:
@@ -165,9 +163,7 @@ class Access:
             left_out = value.pop("bytes_left_out")
             if left_out:
                 value["truncated"] = (value["truncated"] or {"bytes_dropped": 0, "messages_dropped": 0}) | {"bytes_left_out": left_out}
-            value["notices"] = [
-                n for n in await self.notices() if row.created_at <= _seconds(n["at"]) and n["generation"] >= row.generation
-            ][:20]
+            value["notices"] = [n for n in await self.notices() if row.created_at <= _seconds(n["at"]) and n["generation"] >= row.generation][:20]
         return value
 
     async def list_executions(self) -> list[Json]:

@@ -11,7 +11,9 @@ import logging
 from typing import Any
 
 from ..domain.model import EndReason, Lifetimes, Profile, SandboxState, SessionState, Variable
-from ..domain.session import KillUser, Persist, Phase, SandboxGone, Session, StartFailed
+from ..domain.session import Phase, Session
+from ..domain.session_commands import KillUser, Persist
+from ..domain.session_events import SandboxGone, StartFailed
 from ..errors import SandglassError
 from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
 from .gateway import Gateway
@@ -200,5 +202,3 @@ class Adoption:
         row = await self._world.records.get_sandbox(sandbox_id)
         if row is not None:
             await self._world.sandboxes.destroy(row)
-
-

@@ -97,9 +97,7 @@ class SessionFacade(Protocol):
         """Restart the kernel (or open a sandbox when there is none); returns when the kernel is ready. Raises Unavailable."""
         ...
 
-    async def execute(
-        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False
-    ) -> str:
+    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
         """Queue an execution; returns its id. Raises GenerationMismatch, QuotaExceeded, SessionEnded."""
         ...
 
@@ -132,9 +130,7 @@ class SessionFacade(Protocol):
 class GatewayFacade(Protocol):
     """The whole service."""
 
-    async def create_session(
-        self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
-    ) -> SessionFacade:
+    async def create_session(self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest") -> SessionFacade:
         """Raises QuotaExceeded, ProfileUnavailable, NotFound (unknown profile), Unavailable."""
         ...
 

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ..domain import texts
 from ..domain.model import EndReason, ExitReason, NoticeKind, SessionState
 from ..domain.paths import check_pattern
-from ..domain.session import (
+from ..domain.session_commands import (
     Command,
     Destroy,
-    Destroyed,
     Discard,
-    EndRequested,
     FailWork,
-    FilesRestored,
     Finish,
-    KernelDied,
     KillUser,
     LoseVariables,
     ObtainSandbox,
     OpenForWork,
     Persist,
+    RestartKernel,
+    RestoreFiles,
+    Tell,
+)
+from ..domain.session_events import (
+    Destroyed,
+    EndRequested,
+    FilesRestored,
+    KernelDied,
     Persisted,
     PersistFailed,
-    RestartKernel,
     RestartRequested,
-    RestoreFiles,
     SandboxGone,
     SandboxReady,
     StartFailed,
-    Tell,
     UserKilled,
 )
 from ..errors import (
@@ -56,7 +56,6 @@ from .sandboxes import Sandbox
 
 if TYPE_CHECKING:
     from .live import LiveSession
-    from .runs import Run
 
 log = logging.getLogger("sandglass.effects")
 Json = dict[str, Any]
@@ -75,13 +74,8 @@ _START_FAILURES: dict[type[SandglassError], ExitReason] = {
 class Effects:
     def __init__(self, session: LiveSession) -> None:
         self._s = session
-        self._failed_files: list[Json] = []
-        self._tells: deque[Tell] = deque()
-        self.teller: asyncio.Task[None] | None = None
         self._oom = asyncio.Event()
-        self._lost_files: list[str] = []
         self.start_error: SandglassError | None = None
-        self._end_text = ""
 
     def at_once(self, command: Command) -> bool:
         """Some must be seen by whatever happens next in the same turn; they touch memory and the journal only."""
@@ -113,9 +107,7 @@ class Effects:
             case RestartKernel():
                 s.spawn(self._restart_kernel(command.sandbox_id), "restart-kernel")
             case Tell():
-                self._tells.append(command)
-                if self.teller is None:
-                    self.teller = s.spawn(self._tell_all(), "tell")
+                s.teller.queue(command)
             case Finish():
                 s.row.ended_at = s.world.clock.now()
                 s.save()
@@ -173,7 +165,7 @@ class Effects:
             self.start_error = error
             s.dispatch(StartFailed(ExitReason.PLATFORM_FAULT, f"Kept files could not be restored: {error.detail}"))
             return
-        self._failed_files = failed
+        s.teller.failed_files = failed
         s.dispatch(FilesRestored(sandbox_id))
 
     def _mine(self, sandbox_id: str) -> Sandbox | None:
@@ -327,7 +319,7 @@ class Effects:
 
     def end(self, reason: EndReason = EndReason.USER, text: str = "") -> None:
         """``text``: an admin's own words for the user's notice."""
-        self._end_text = text
+        self._s.teller.end_text = text
         self._s.dispatch(EndRequested(reason))
 
     # --- the end of a sandbox -----------------------------------------------------------------------------------------
@@ -376,7 +368,7 @@ class Effects:
             s.dispatch(PersistFailed(sandbox_id))
         else:
             s.telling.kept, s.telling.undeclared, s.telling.refused = saved.kept, [], saved.refused
-            self._lost_files = saved.lost
+            s.teller.lost_files = saved.lost
             s.dispatch(Persisted(sandbox_id))
 
     async def _destroy(self, sandbox_id: str) -> None:
@@ -398,8 +390,7 @@ class Effects:
         s.dispatch(Destroyed(sandbox_id))
 
     async def _finish(self) -> None:
-        while self.teller is not None:
-            await asyncio.wait([self.teller])
+        await self._s.teller.done()
         self._s.finish()
 
     # --- files --------------------------------------------------------------------------------------------------------
@@ -434,8 +425,6 @@ class Effects:
                 s.traffic.say_between_cells(f"[Sandglass: sandglass.keep: {error.detail}]\n")
         s.announce()
 
-    # --- telling ------------------------------------------------------------------------------------------------------
-
     def _lose(self, reason: str) -> None:
         s = self._s
         had = bool(s.variables) or s.ran
@@ -443,58 +432,6 @@ class Effects:
         s.ran = False
         s.telling.clear_warnings()
         if had or reason == "restart":
-            self._tells.append(Tell(NoticeKind.VARIABLES_LOST, reason))
-            if self.teller is None:
-                self.teller = s.spawn(self._tell_all(), "tell")
+            s.teller.queue(Tell(NoticeKind.VARIABLES_LOST, reason))
         if reason != "restart":
             s.traffic.say_status("restarting")
-
-    async def _tell_all(self) -> None:
-        try:
-            while self._tells:
-                await self._tell(self._tells.popleft())
-        finally:
-            self.teller = None
-
-    async def _tell(self, tell: Tell) -> None:
-        s, kind = self._s, tell.kind
-        body: Json = {"reason": tell.reason, "text": tell.detail}
-        if kind in (NoticeKind.IDLE_WARNING, NoticeKind.MAX_WARNING):
-            await s.telling.warn(kind, tell.reason, tell.lead_s)
-            return
-        if kind is NoticeKind.VARIABLES_LOST:
-            body["variables"] = [{"name": v.name, "type": v.type, "size": v.size} for v in s.lost_variables]
-            body["text"] = texts.lost_text(s.lost_variables, tell.reason)
-        elif kind is NoticeKind.RESTORED:
-            if not s.restored and not self._failed_files:
-                return
-            body |= {"files": s.restored, "failed": self._failed_files}
-            body["text"] = texts.restored_text(s.restored, self._failed_files)
-        elif kind is NoticeKind.RECYCLED:
-            body["kept_files"] = s.telling.kept
-            body["text"] = f"The sandbox ended because {texts.WHY_ENDED.get(EndReason(tell.reason), 'it ended')}." if tell.reason else "The sandbox ended."
-            await s.telling.tell(kind, body)
-            s.traffic.say_between_cells(f"\n[Sandglass: {body['text']} The next execution opens a new one.]\n")
-            s.traffic.say_status("idle")
-            if self._lost_files:
-                lost, self._lost_files = self._lost_files, []
-                text = f"Files lost because they were not declared: {texts.names(lost)}."
-                await s.telling.tell(NoticeKind.FILES_LOST, {"reason": tell.reason, "files": lost[:200], "text": text})
-            return
-        elif kind is NoticeKind.FILES_LOST:
-            body["files"] = []
-            body["text"] = "Changes to files since they were last stored are lost: " + texts.because(tell.reason) + "."
-        elif kind is NoticeKind.KERNEL_DIED:
-            body["text"] = f"{texts.sentence(tell.reason)} A new kernel starts in the same sandbox; files are still there."
-        elif kind is NoticeKind.KERNEL_RESTARTED:
-            body["text"] = "The kernel was restarted in the same sandbox; files are still there."
-        elif kind is NoticeKind.QUARANTINED:
-            body["text"] = "Declared files cannot be stored now. The sandbox is kept without any process until they can."
-        elif kind is NoticeKind.START_FAILED:
-            body["text"] = "No sandbox could be started. " + tell.detail
-        elif kind is NoticeKind.ENDED:
-            who = "An administrator ended the session. " if tell.reason == EndReason.ADMIN else "The session has ended. "
-            body["text"] = who + (f"({self._end_text}) " if self._end_text else "") + "Stored files can still be downloaded."
-        await s.telling.tell(kind, body)
-
-

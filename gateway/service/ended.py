@@ -100,9 +100,7 @@ class EndedAccess:
     async def restart(self) -> None:
         self._over()
 
-    async def execute(
-        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False
-    ) -> str:
+    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
         self._over()
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..domain.model import Principal, Profile, SessionState
-from ..domain.session import Session, Wanted
+from ..domain.session import Session
+from ..domain.session_events import Wanted
 from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionRow
 from .access import Access, artifact_json
@@ -103,21 +104,15 @@ class Gateway:
         rows = await self.world.records.list_audit(tenant=tenant)
         from ..clock import iso
 
-        return [
-            {"at": iso(r.at), "tag": r.tag, "tenant": r.tenant, "user": r.user, "session_id": r.session_id, "detail": r.detail} for r in rows
-        ]
+        return [{"at": iso(r.at), "tag": r.tag, "tenant": r.tenant, "user": r.user, "session_id": r.session_id, "detail": r.detail} for r in rows]
 
     async def record(self, principal: Principal, tag: str, session_id: str = "", **detail: Any) -> None:
         """Write to the audit (``source:subject:action``)."""
-        await self.world.records.add_audit(
-            AuditRow(self.world.clock.now(), tag, principal.tenant, principal.user, session_id, detail)
-        )
+        await self.world.records.add_audit(AuditRow(self.world.clock.now(), tag, principal.tenant, principal.user, session_id, detail))
 
     # --- making -------------------------------------------------------------------------------------------------------
 
-    async def create_session(
-        self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
-    ) -> SessionFacade:
+    async def create_session(self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest") -> SessionFacade:
         chosen = self._known(profile)
         if not self.world.pool.has_warm(chosen.name):
             # said at once and by its name, before anything is promised
@@ -217,5 +212,3 @@ def _session_id() -> str:
     import uuid
 
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
-
-

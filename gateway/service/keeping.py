@@ -91,9 +91,7 @@ async def read_sandbox(link: SandboxLink, path: str, max_bytes: int) -> AsyncIte
         stream.abort()
 
 
-async def write_sandbox(
-    link: SandboxLink, path: str, size: int, sha256: str | None, chunks: AsyncIterator[bytes], *, overwrite: bool
-) -> Json:
+async def write_sandbox(link: SandboxLink, path: str, size: int, sha256: str | None, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
     """Put a file; it appears whole or not at all. Returns ``{"size", "sha256"}`` as counted here. Raises Conflict, TooLarge, ..."""
     root, inner = split_root(path)
     command: Json = {"cmd": "put", "root": root, "path": inner, "size": size, "overwrite": overwrite}
@@ -118,9 +116,7 @@ async def write_sandbox(
 class Keeper:
     """The declared files of one session. ``_known``: what was stored of the present sandbox, to see what changed."""
 
-    def __init__(
-        self, records: Records, store: ObjectStore, clock: Clock, *, session_id: str, tenant: str, user: str, limits: PersistLimits
-    ) -> None:
+    def __init__(self, records: Records, store: ObjectStore, clock: Clock, *, session_id: str, tenant: str, user: str, limits: PersistLimits) -> None:
         self._records = records
         self._store = store
         self._clock = clock
@@ -173,9 +169,7 @@ class Keeper:
             saved.kept += [describe(latest[f.path]) for f in plan.unchanged if f.path in latest]
             return saved
 
-    async def _store_one(
-        self, link: SandboxLink, info: FileInfo, latest: Artifact | None, generation: int, execution_id: str
-    ) -> Artifact:
+    async def _store_one(self, link: SandboxLink, info: FileInfo, latest: Artifact | None, generation: int, execution_id: str) -> Artifact:
         read_at = self._clock.now()
         key = f"artifacts/{_opaque(self._tenant)}/{_opaque(self._user)}/{secrets.token_hex(16)}"
         writer = await self._store.writer(key)
@@ -221,9 +215,7 @@ class Keeper:
         failed: list[Json] = []
         for artifact in await self._records.list_artifacts(self._session_id):
             try:
-                result = await write_sandbox(
-                    link, artifact.path, artifact.size, artifact.sha256, self.read_artifact(artifact), overwrite=True
-                )
+                result = await write_sandbox(link, artifact.path, artifact.size, artifact.sha256, self.read_artifact(artifact), overwrite=True)
                 if result["sha256"] != artifact.sha256:
                     raise Conflict("The stored object is not what was stored.")
             except (NotFound, Conflict, PathRefused) as error:
@@ -257,5 +249,3 @@ def artifact_key(artifact: Artifact) -> str:
 def _opaque(name: str) -> str:
     """Object keys carry no names of people or tenants."""
     return hashlib.sha256(name.encode()).hexdigest()[:24]
-
-

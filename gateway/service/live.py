@@ -14,7 +14,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
-from ..domain.session import Activity, Busy, Command, Event, Idle, Session, TimerFired, Wanted, step, timers
+from ..domain.session import Session, step, timers
+from ..domain.session_commands import Command
+from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
 from ..errors import InvalidTransition, RecordsUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
@@ -24,6 +26,7 @@ from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
 from .runs import Run, Runs
 from .sandboxes import Sandbox
+from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
 from .views import session_json
@@ -54,6 +57,7 @@ class LiveSession:
         self.runs = Runs(self)
         self.traffic = Traffic(self)
         self.telling = Telling(self)
+        self.teller = Teller(self)
         self.effects = Effects(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
@@ -211,7 +215,9 @@ class LiveSession:
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
-    def _write(self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, number: int = 0, parent: str = "", target: str = "") -> None:
+    def _write(
+        self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, number: int = 0, parent: str = "", target: str = ""
+    ) -> None:
         at = self.world.clock.now()
         index = self.journal.append(kind, body, flags=flags, lane=lane, number=number, at=at, target=target, parent=parent)
         self.attachments.publish(Entry(index, kind, flags, lane, number, at, target, parent, body))
@@ -315,11 +321,9 @@ class LiveSession:
 
     async def told(self) -> None:
         """Wait until everything that this state has to tell is recorded, a moment at most: who sees the state finds the notice."""
-        waited = [t for t in (self._pump, self.effects.teller) if t is not None]
-        if waited:
-            await asyncio.wait(waited, timeout=TOLD_WAIT_S)
-            if self.effects.teller is not None:
-                await asyncio.wait([self.effects.teller], timeout=TOLD_WAIT_S)
+        if self._pump is not None:
+            await asyncio.wait([self._pump], timeout=TOLD_WAIT_S)
+        await self.teller.done(TOLD_WAIT_S)
 
     async def released(self) -> None:
         """Wait until everything that follows from the steps so far is carried out."""

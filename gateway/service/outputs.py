@@ -38,9 +38,7 @@ def collect(journal: Journal, msg_id: str, first: int, last: int | None) -> Json
         if kind == "stream":
             streams.setdefault(str(content.get("name")), []).append(str(content.get("text", "")))
         elif kind in ("display_data", "execute_result"):
-            results.append(
-                {"data": content.get("data", {}), "metadata": content.get("metadata", {}), "is_main_result": kind == "execute_result"}
-            )
+            results.append({"data": content.get("data", {}), "metadata": content.get("metadata", {}), "is_main_result": kind == "execute_result"})
         elif kind == "error":
             error = {"name": content.get("ename"), "value": content.get("evalue"), "traceback": content.get("traceback", [])}
     return {

@@ -15,7 +15,7 @@ from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
 from ..domain.model import ExecutionState, ExitReason, SessionState
-from ..domain.session import Busy, Idle, RestartRequested, SandboxGone
+from ..domain.session_events import Busy, Idle, RestartRequested, SandboxGone
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
@@ -296,7 +296,8 @@ class Runs:
             "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
             "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
             "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
-            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(self._s.keeper.inputs), **self._s.world.trace.get(self._s.profile.name, {}),
+            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(self._s.keeper.inputs),
+            **self._s.world.trace.get(self._s.profile.name, {}),
         }  # fmt: skip
 
     def reject(self, run: Run) -> None:

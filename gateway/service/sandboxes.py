@@ -95,9 +95,7 @@ class Sandboxes:
         link: SandboxLink | None = None
         try:
             await self._records.put_sandbox(row)
-            spec = SandboxSpec(
-                row.sandbox_id, self._instance, profile, self._images[profile.name], uid, uid + 1, uid + 2, {}
-            )
+            spec = SandboxSpec(row.sandbox_id, self._instance, profile, self._images[profile.name], uid, uid + 1, uid + 2, {})
             row.engine_id = await self._runtime.create(spec)
             await self._records.put_sandbox(row)
             stream = await self._runtime.attach(row.engine_id)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from .live import LiveSession
 
 Json = dict[str, Any]
-TOLD_FIRST = frozenset(
-    {NoticeKind.VARIABLES_LOST, NoticeKind.RESTORED, NoticeKind.FILES_LOST, NoticeKind.QUARANTINED, NoticeKind.START_FAILED}
-)
+TOLD_FIRST = frozenset({NoticeKind.VARIABLES_LOST, NoticeKind.RESTORED, NoticeKind.FILES_LOST, NoticeKind.QUARANTINED, NoticeKind.START_FAILED})
 """Kinds that open the output of the next execution, so that no client can miss them."""
 WARNINGS = frozenset({NoticeKind.IDLE_WARNING, NoticeKind.MAX_WARNING})
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain import execution as ex
 from ..domain.model import ExitReason, SessionState, Variable
-from ..domain.session import Wanted
 from ..errors import BadRequest, SandglassError, SessionEnded, Unavailable
 from ..protocol import jupyter
 from ..protocol.frames import FrameError, Lane
@@ -229,9 +228,7 @@ class Traffic:
             except ValueError:
                 content = {"status": "error"}
             count = content.get("execution_count")
-            self._s.runs.replied(
-                run, str(content.get("status", "error")), str(content.get("ename", "")), count if isinstance(count, int) else None
-            )
+            self._s.runs.replied(run, str(content.get("status", "error")), str(content.get("ename", "")), count if isinstance(count, int) else None)
 
     def _hook(self, kind: str, message: jupyter.KernelMessage, run: Run | None) -> None:
         """What the kernel's own hooks report; user code can send the same, about its own session only."""

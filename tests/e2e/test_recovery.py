@@ -142,6 +142,6 @@ def test_a_removed_container_is_told_and_strays_are_removed(restartable: tuple[G
     done = gateway.run_code(kernel.kernel_id, "print(open('out/kept.txt').read())")
     assert done["stdout"].strip() == "kept" and "model" in done["stderr"] and "out/kept.txt" in done["stderr"]
     assert gateway.stop() == 0, gateway.tail()
-    left = [c for c in engine.containers(all=True, filters={"label": f"sandglass.instance={instance}"})]
+    left = engine.containers(all=True, filters={"label": f"sandglass.instance={instance}"})
     assert not left, "nothing of this gateway is left in the engine"
     assert not (gateway.state / "run.json").exists()

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain import session as m
+from gateway.domain import session_commands as co
+from gateway.domain import session_events as ev
 from gateway.domain.model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
 from gateway.errors import InvalidTransition
 
@@ -14,9 +16,9 @@ LIFE = Lifetimes(idle_s=20.0, max_s=100.0, warn_before_s=(30.0, 5.0), drain_grac
 S = SessionState
 
 
-def run(script: list[tuple[float, m.Event]], state: m.Session | None = None) -> tuple[m.Session, list[m.Command]]:
+def run(script: list[tuple[float, ev.Event]], state: m.Session | None = None) -> tuple[m.Session, list[co.Command]]:
     state = state or m.Session(LIFE)
-    commands: list[m.Command] = []
+    commands: list[co.Command] = []
     for now, event in script:
         state, more = m.step(state, event, now)
         commands += more
@@ -24,25 +26,25 @@ def run(script: list[tuple[float, m.Event]], state: m.Session | None = None) -> 
 
 
 def active(at: float = 0.0) -> m.Session:
-    state, _ = run([(at, m.Wanted()), (at, m.SandboxReady("a")), (at, m.FilesRestored("a"))])
+    state, _ = run([(at, ev.Wanted()), (at, ev.SandboxReady("a")), (at, ev.FilesRestored("a"))])
     assert state.state is S.ACTIVE
     return state
 
 
-def kinds(commands: list[m.Command]) -> list[str]:
+def kinds(commands: list[co.Command]) -> list[str]:
     return [type(c).__name__ for c in commands]
 
 
 def test_a_new_session_starts_restores_and_opens() -> None:
-    state, commands = run([(0, m.Wanted()), (1, m.SandboxReady("a")), (2, m.FilesRestored("a"))])
+    state, commands = run([(0, ev.Wanted()), (1, ev.SandboxReady("a")), (2, ev.FilesRestored("a"))])
     assert kinds(commands) == ["ObtainSandbox", "RestoreFiles", "Tell", "OpenForWork"]
     assert (state.state, state.idle_deadline, state.max_deadline) == (S.ACTIVE, 22, 101)
 
 
 def test_idle_counts_from_the_end_of_the_last_execution() -> None:
-    state, _ = run([(1, m.Busy())], active())
+    state, _ = run([(1, ev.Busy())], active())
     assert "idle" not in m.timers(state)
-    state, _ = run([(50, m.Idle())], state)
+    state, _ = run([(50, ev.Idle())], state)
     assert m.timers(state)["idle"] == 70
 
 
@@ -53,107 +55,108 @@ def test_a_lead_longer_than_the_timer_becomes_half_of_it() -> None:
 
 def test_activity_moves_idle_and_never_the_maximum() -> None:
     before = active()
-    after, _ = run([(15, m.Activity())], before)
+    after, _ = run([(15, ev.Activity())], before)
     assert after.idle_deadline == 35 and after.max_deadline == before.max_deadline
 
 
 def test_an_early_or_stale_timer_does_nothing() -> None:
     state = active()
-    again, commands = run([(19.9, m.TimerFired("idle")), (19.9, m.TimerFired("nonsense"))], state)
+    again, commands = run([(19.9, ev.TimerFired("idle")), (19.9, ev.TimerFired("nonsense"))], state)
     assert again == state and not commands
 
 
 def test_warnings_come_once_and_again_after_activity() -> None:
-    state, commands = run([(10, m.TimerFired("idle_warn:10")), (10, m.TimerFired("idle_warn:10"))], active())
-    assert [c for c in commands if isinstance(c, m.Tell)] == [m.Tell(NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT, 10.0)]
-    state, _ = run([(12, m.Busy()), (13, m.Idle())], state)
+    state, commands = run([(10, ev.TimerFired("idle_warn:10")), (10, ev.TimerFired("idle_warn:10"))], active())
+    assert [c for c in commands if isinstance(c, co.Tell)] == [co.Tell(NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT, 10.0)]
+    state, _ = run([(12, ev.Busy()), (13, ev.Idle())], state)
     assert m.timers(state)["idle_warn:10"] == 23
 
 
 def test_a_recycle_kills_persists_destroys_and_rests() -> None:
     state, commands = run(
-        [(20, m.TimerFired("idle")), (21, m.UserKilled("a")), (22, m.Persisted("a")), (23, m.Destroyed("a"))], active()
+        [(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active()
     )
     assert kinds(commands) == ["LoseVariables", "FailWork", "KillUser", "Persist", "Destroy", "Tell"]
     assert (state.state, state.generation, state.reason, state.sandbox_id) == (S.DORMANT, 2, EndReason.IDLE_TIMEOUT, "")
 
 
 def test_at_the_maximum_a_running_execution_has_its_grace() -> None:
-    state, commands = run([(99, m.Busy()), (100, m.TimerFired("max"))], active())
+    state, commands = run([(99, ev.Busy()), (100, ev.TimerFired("max"))], active())
     assert (state.state, state.phase, commands) == (S.DRAINING, m.Phase.FINISHING, [])
-    waited, _ = run([(102, m.Idle())], state)
+    waited, _ = run([(102, ev.Idle())], state)
     assert waited.phase is m.Phase.KILLING
-    forced, _ = run([(103, m.TimerFired("drain"))], state)
+    forced, _ = run([(103, ev.TimerFired("drain"))], state)
     assert forced.phase is m.Phase.KILLING
 
 
 def test_work_that_arrives_in_a_drain_opens_the_next_sandbox() -> None:
     state, commands = run(
-        [(20, m.TimerFired("idle")), (20, m.Wanted()), (21, m.UserKilled("a")), (22, m.Persisted("a")), (23, m.Destroyed("a"))], active()
+        [(20, ev.TimerFired("idle")), (20, ev.Wanted()), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active()
     )
     assert state.state is S.STARTING and kinds(commands)[-1] == "ObtainSandbox"
 
 
 def test_a_store_that_is_down_quarantines_and_retries() -> None:
-    state, commands = run([(20, m.TimerFired("idle")), (21, m.UserKilled("a")), (22, m.PersistFailed("a"))], active())
-    assert state.state is S.QUARANTINED and m.Tell(NoticeKind.QUARANTINED, EndReason.IDLE_TIMEOUT) in commands
+    state, commands = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.PersistFailed("a"))], active())
+    assert state.state is S.QUARANTINED and co.Tell(NoticeKind.QUARANTINED, EndReason.IDLE_TIMEOUT) in commands
     at = m.timers(state)["persist"]
-    state, commands = run([(at, m.TimerFired("persist")), (at, m.PersistFailed("a"))], state)
+    state, commands = run([(at, ev.TimerFired("persist")), (at, ev.PersistFailed("a"))], state)
     assert kinds(commands) == ["Persist"] and m.timers(state)["persist"] > at + m.RETRY_S
-    state, commands = run([(at + 100, m.TimerFired("persist")), (at + 100, m.Persisted("a")), (at + 101, m.Destroyed("a"))], state)
+    state, commands = run([(at + 100, ev.TimerFired("persist")), (at + 100, ev.Persisted("a")), (at + 101, ev.Destroyed("a"))], state)
     assert state.state is S.DORMANT and kinds(commands)[:2] == ["Persist", "Destroy"]
 
 
 def test_quarantine_ends_and_says_what_is_lost() -> None:
-    state, _ = run([(20, m.TimerFired("idle")), (21, m.UserKilled("a")), (22, m.PersistFailed("a"))], active())
-    state, commands = run([(22 + m.QUARANTINE_MAX_S, m.PersistFailed("a"))], state)
-    assert kinds(commands) == ["Tell", "Destroy"] and commands[0] == m.Tell(NoticeKind.FILES_LOST, EndReason.IDLE_TIMEOUT)
+    state, _ = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.PersistFailed("a"))], active())
+    state, commands = run([(22 + m.QUARANTINE_MAX_S, ev.PersistFailed("a"))], state)
+    assert kinds(commands) == ["Tell", "Destroy"] and commands[0] == co.Tell(NoticeKind.FILES_LOST, EndReason.IDLE_TIMEOUT)
     assert state.phase is m.Phase.DESTROYING
 
 
 def test_a_dead_kernel_is_a_new_generation_in_the_same_sandbox() -> None:
-    state, commands = run([(1, m.Busy()), (2, m.KernelDied("a", ExitReason.MEMORY_LIMIT))], active())
+    state, commands = run([(1, ev.Busy()), (2, ev.KernelDied("a", ExitReason.MEMORY_LIMIT))], active())
     assert (state.generation, state.state, state.busy, state.max_deadline) == (2, S.ACTIVE, False, 100)
     assert kinds(commands) == ["LoseVariables", "FailWork", "Tell", "RestartKernel"]
 
 
-@pytest.mark.parametrize("event", [m.UserKilled("old"), m.Persisted("old"), m.Destroyed("old"), m.KernelDied("old"), m.SandboxGone("old")])
-def test_a_stale_result_changes_nothing(event: m.Event) -> None:
+@pytest.mark.parametrize("event", [ev.UserKilled("old"), ev.Persisted("old"), ev.Destroyed("old"), ev.KernelDied("old"), ev.SandboxGone("old")])
+def test_a_stale_result_changes_nothing(event: ev.Event) -> None:
     state = active()
     assert m.step(state, event, 5.0) == (state, [])
 
 
 def test_a_sandbox_that_comes_too_late_is_discarded() -> None:
     state = active()
-    assert m.step(state, m.SandboxReady("b"), 5.0) == (state, [m.Discard("b")])
+    assert m.step(state, ev.SandboxReady("b"), 5.0) == (state, [co.Discard("b")])
 
 
 def test_an_illegal_event_raises_and_changes_nothing() -> None:
     with pytest.raises(InvalidTransition):
-        m.step(m.Session(LIFE), m.Idle(), 0.0)
+        m.step(m.Session(LIFE), ev.Idle(), 0.0)
 
 
 def test_the_end_while_starting_needs_no_sandbox() -> None:
-    state, commands = run([(0, m.Wanted()), (1, m.EndRequested())])
+    state, commands = run([(0, ev.Wanted()), (1, ev.EndRequested())])
     assert state.state is S.ENDED and kinds(commands)[-1] == "Finish"
-    assert m.step(state, m.SandboxReady("a"), 2.0) == (state, [m.Discard("a")])
+    assert m.step(state, ev.SandboxReady("a"), 2.0) == (state, [co.Discard("a")])
 
 
 ids = st.sampled_from(["a", "b", "c"])
 events = st.one_of(
     st.sampled_from(
-        [m.Wanted(), m.Busy(), m.Idle(), m.Activity(), m.RecycleRequested(), m.EndRequested(EndReason.ADMIN), m.RestartRequested(), m.StartFailed()]
+        [ev.Wanted(), ev.Busy(), ev.Idle(), ev.Activity(), ev.RecycleRequested(),
+         ev.EndRequested(EndReason.ADMIN), ev.RestartRequested(), ev.StartFailed()]
     ),
-    st.builds(m.SandboxReady, ids), st.builds(m.FilesRestored, ids), st.builds(m.KernelDied, ids), st.builds(m.SandboxGone, ids),
-    st.builds(m.UserKilled, ids), st.builds(m.Persisted, ids), st.builds(m.PersistFailed, ids), st.builds(m.Destroyed, ids),
-    st.builds(m.TimerFired, st.sampled_from(["idle", "max", "drain", "persist", "idle_warn:10", "max_warn:30"])),
+    st.builds(ev.SandboxReady, ids), st.builds(ev.FilesRestored, ids), st.builds(ev.KernelDied, ids), st.builds(ev.SandboxGone, ids),
+    st.builds(ev.UserKilled, ids), st.builds(ev.Persisted, ids), st.builds(ev.PersistFailed, ids), st.builds(ev.Destroyed, ids),
+    st.builds(ev.TimerFired, st.sampled_from(["idle", "max", "drain", "persist", "idle_warn:10", "max_warn:30"])),
 )  # fmt: skip
-LOSSES = (m.LoseVariables,)
+LOSSES = (co.LoseVariables,)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 60), events), max_size=60))
-def test_invariants_under_any_order_of_events(script: list[tuple[float, m.Event]]) -> None:
+def test_invariants_under_any_order_of_events(script: list[tuple[float, ev.Event]]) -> None:
     state, now = m.Session(LIFE), 0.0
     used: set[str] = set()
     persisted_or_told: set[str] = set()
@@ -173,12 +176,13 @@ def test_invariants_under_any_order_of_events(script: list[tuple[float, m.Event]
             assert before.max_deadline == state.max_deadline, "the maximum never moves"
         losses = sum(isinstance(c, LOSSES) for c in commands)
         assert state.generation - before.generation == losses, "generation grows at every loss and only then"
-        if isinstance(event, m.Persisted) or any(isinstance(c, m.Tell) and c.kind in (NoticeKind.FILES_LOST, NoticeKind.START_FAILED) for c in commands):
+        told = {c.kind for c in commands if isinstance(c, co.Tell)}
+        if isinstance(event, ev.Persisted) or told & {NoticeKind.FILES_LOST, NoticeKind.START_FAILED}:
             persisted_or_told.add(before.sandbox_id)
         if before.state is S.STARTING:
             persisted_or_told.add(before.sandbox_id)  # nothing of the user's ran in it
         for command in commands:
-            if isinstance(command, m.Destroy):
+            if isinstance(command, co.Destroy):
                 assert command.sandbox_id in persisted_or_told, "never destroyed before persisted, or told"
         if state.state in (S.DORMANT, S.ENDED, S.NEW):
             assert not state.sandbox_id and state.max_deadline is None

@@ -333,12 +333,16 @@ async def test_what_comes_after_the_token_expired_is_not_taken(s: Served) -> Non
     session = await s.session()
     reader, writer = await s.connect()
     path = f"/api/kernels/{session.session_id}/channels?token=alice@0.2"
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    head = (
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    )
     writer.write(f"{head}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
     closing = await reader.readexactly(4)
     assert closing[0] == 0x88 and int.from_bytes(closing[2:4], "big") == 4401  # and this client does not close in turn
-    message = json.dumps({"channel": "shell", "header": jupyter.make_header("execute_request", "c"), "content": {"code": "x"}})
+    message = json.dumps(
+        {"channel": "shell", "header": jupyter.make_header("execute_request", "c"), "content": {"code": "x"}}
+    )
     writer.write(b"\x81\xfe" + len(message).to_bytes(2, "big") + b"\0\0\0\0" + message.encode())
     await writer.drain()
     await asyncio.sleep(0.2)
@@ -405,22 +409,26 @@ async def test_what_is_no_longer_kept_leaves_a_marker(s: Served) -> None:
         again.close()
 
 
-async def _bad_attempts(s: Served, count: int) -> None:
-    """Handshakes with ids that do not exist, one connection for all."""
+async def _bad_attempts(s: Served, count: int, at_once: int = 50) -> None:
+    """Handshakes with ids that do not exist: one connection for all, and as many requests in a row as a client may send."""
     reader, writer = await s.connect()
-    for n in range(count):
-        head = f"GET /api/kernels/none-{n}/channels?token=alice&session_id=c{n} HTTP/1.1\r\nHost: x\r\n"
-        head += "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        writer.write(head.encode() + b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
-        answer = await reader.readuntil(b"\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 404 "), answer
-        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        assert json.loads(await reader.readexactly(length))["code"] == "not_found"
+    head = "HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    for start in range(0, count, at_once):
+        ids = range(start, start + at_once)
+        requests = (f"GET /api/kernels/none-{n}/channels?token=alice&session_id=c{n} {head}" for n in ids)
+        writer.write("".join(requests).encode())
+        for _ in ids:
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 404 "), answer
+            length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            assert json.loads(await reader.readexactly(length))["code"] == "not_found"
     writer.close()
     await writer.wait_closed()
 
 
-@served(patience_s=300.0)
+@pytest.mark.timeout(900)
+@served(patience_s=850.0)
 async def test_ten_thousand_bad_attempts_leave_nothing(s: Served) -> None:
     import gc
     from collections import Counter

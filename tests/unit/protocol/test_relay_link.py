@@ -129,14 +129,14 @@ def test_requests_are_acknowledged_in_batches() -> None:
     gateway.feed(relay.output())
     gateway.outbox.put(Kind.CALL, Lane.CONTROL, b"{}")
     assert len(relay.link.feed(1.0, gateway.outbox.next_frames())) == 1
-    assert relay.output() == b"" and relay.link.next_deadline() == 1.0 + ACK_S
+    assert relay.output() == b"" and relay.link.ack_at == 1.0 + ACK_S
     relay.link.tick(1.0 + ACK_S)
     gateway.feed(relay.output())
-    assert gateway.acknowledged == [1, 0, 0] and relay.link.next_deadline() is None
+    assert gateway.acknowledged == [1, 0, 0] and relay.link.ack_at is None
     for _ in range(64):
         gateway.outbox.put(Kind.KERNEL, Lane.KERNEL, b"x")
     relay.link.feed(2.0, gateway.outbox.next_frames())
-    assert relay.link.next_deadline() == 2.0
+    assert relay.link.ack_at == 2.0
 
 
 def test_ping_is_answered_before_everything_else() -> None:
@@ -214,7 +214,7 @@ def test_gateways_come_and_go_and_nothing_is_lost_or_doubled(generations: list[l
             if rng.random() < 0.3:
                 line += encode_ack(gateway.inbox.received, epoch)
             quiet = not line and not data and gateway.hello
-            if (last and quiet and relay.link.next_deadline() is None) or (not last and (quiet or rng.random() < 0.1)):
+            if (last and quiet and relay.link.ack_at is None) or (not last and (quiet or rng.random() < 0.1)):
                 break
         # a gateway that dies may leave half a frame on its way in
         taken += [m.body.strip() for m in relay.link.feed(now, bytes(line[: rng.randrange(100)])) if m.kind is Kind.CALL]

@@ -22,7 +22,7 @@ async def test_the_scene_in_small(tmp_path: Path) -> None:
         access.attach("ws:client", lab, after=None, jupyter=True)
         result = await r.run(access, "set:df\nwrite:out/report.xlsx:hello\nwrite:scratch.txt:gone")
         assert result["exit_reason"] == "ok"
-        msg_id, body = execute_request("print:seen")
+        _, body = execute_request("print:seen")
         access.from_client("ws:client", body)
         await until(lambda: "seen" in lab.text())
         await until(lambda: access.to_json()["state"] == "dormant", 10)
