@@ -18,18 +18,17 @@ def access_log(quiet: Callable[[str], bool] = lambda path: False) -> Callable[[R
         status = handler.get_status()
         level = logging.DEBUG if quiet(request.path) and status < 500 else logging.INFO
         principal = getattr(handler, "principal", None)
-        log.log(
-            level,
-            "request",
-            extra={
-                "method": request.method,
-                # The path only: query strings hold tickets, and file names in them belong to users.
-                "path": request.path,
-                "status": status,
-                "ms": round(1000 * request.request_time(), 1),
-                "remote": request.remote_ip,
-                "user": principal.user if principal is not None else "",
-            },
-        )
+        problem = getattr(handler, "refusal", None)
+        line = {
+            "method": request.method,
+            "path": request.path,  # without the query, which may hold a ticket
+            "status": status,
+            "ms": round(1000 * request.request_time(), 1),
+            "remote": request.remote_ip,
+            "user": principal.user if principal is not None else "",
+        }
+        if problem is not None:
+            line["code"] = problem["code"]  # not its sentence, which may repeat what the caller wrote
+        log.log(level, "request", extra=line)
 
     return log_request

@@ -28,6 +28,8 @@ class Base(RequestHandler):
     deps: Deps
     principal: Principal | None = None
     by_cookie = False
+    refusal: dict[str, Any] | None = None
+    """The problem that was answered, for the access log."""
 
     def initialize(self, gateway: GatewayFacade, deps: Deps) -> None:
         self.gateway = gateway
@@ -94,6 +96,7 @@ class Base(RequestHandler):
             body = errors.problem_of_status(status_code)
         else:
             status_code, body = errors.problem(error or RuntimeError())
+        self.refusal = body
         self.set_status(status_code)
         for name, value in errors.headers_of(status_code, body).items():
             self.set_header(name, value)
@@ -106,12 +109,12 @@ class Base(RequestHandler):
         return [m for m in self.SUPPORTED_METHODS if getattr(type(self), m.lower(), stub) is not stub]
 
     def log_exception(self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        """Refusals at info with their code; only what is not in the error tree is a defect, with its traceback."""
+        """Only what is not in the error tree is a defect, with its traceback; refusals stand in the access log."""
         what = {"method": self.request.method, "path": self.request.path}
         if isinstance(value, SandglassError) and value.code != SandglassError.code:
-            log.info("refused", extra={**what, "code": value.code, "why": value.detail})
+            log.debug("refused", extra={**what, "code": value.code})
         elif isinstance(value, HTTPError):
-            log.info("refused", extra={**what, "status": value.status_code})
+            log.debug("refused", extra={**what, "status": value.status_code})
         elif isinstance(value, iostream.StreamClosedError):
             log.debug("the client went away", extra=what)
         else:

@@ -16,7 +16,7 @@ from e2e_gateway import Gateway
 
 from gateway.protocol import jupyter
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 Json = dict[str, Any]
 
 
@@ -101,8 +101,7 @@ class Socket:
 
     def next(self, timeout_s: float = PATIENCE_S) -> Message:
         """The next message. Raises WebSocketTimeoutException, WebSocketConnectionClosedException."""
-        self.ws.settimeout(timeout_s)
-        data = self.ws.recv()
+        data = self._receive(timeout_s)
         if self.v1:
             assert isinstance(data, bytes), data
             m = jupyter.decode(data)
@@ -113,6 +112,22 @@ class Socket:
         )
         parent = whole["parent_header"].get("msg_id", "")
         return Message(whole["channel"], whole["msg_type"], whole["header"], parent, whole["content"], whole["buffers"])
+
+    def _receive(self, timeout_s: float) -> str | bytes:
+        """The next data frame; pings are answered on the way, and do not make the wait longer."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise websocket.WebSocketTimeoutException("nothing but pings")
+            self.ws.settimeout(left)
+            opcode, frame = self.ws.recv_data_frame(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_TEXT:
+                return str(frame.data.decode())
+            if opcode == websocket.ABNF.OPCODE_BINARY:
+                return bytes(frame.data)
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
+                raise websocket.WebSocketConnectionClosedException(f"closed: {frame.data!r}")
 
     def until(self, done: Callable[[Message], bool], timeout_s: float = PATIENCE_S) -> list[Message]:
         """Everything up to and with the first message for which ``done`` holds."""
@@ -204,6 +219,22 @@ class Events:
 
     def __iter__(self) -> Iterator[tuple[int | None, str, Json]]:
         return self._events
+
+    def _receive(self, timeout_s: float) -> str | bytes:
+        """The next data frame; pings are answered on the way, and do not make the wait longer."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise websocket.WebSocketTimeoutException("nothing but pings")
+            self.ws.settimeout(left)
+            opcode, frame = self.ws.recv_data_frame(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_TEXT:
+                return str(frame.data.decode())
+            if opcode == websocket.ABNF.OPCODE_BINARY:
+                return bytes(frame.data)
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
+                raise websocket.WebSocketConnectionClosedException(f"closed: {frame.data!r}")
 
     def until(self, done: Callable[[str, Json], bool]) -> list[tuple[int | None, str, Json]]:
         """Everything up to and with the first event for which ``done`` holds."""

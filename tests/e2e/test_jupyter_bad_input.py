@@ -163,18 +163,19 @@ def test_a_token_that_expires_under_a_websocket(gateway: Gateway) -> None:
     kernel = Kernel.start(gateway)
     try:
         kernel.connect("warm").run("import time")
-        for ttl in (5, 20, 60):  # making a token starts a process, which takes its time on a busy machine
+        for ttl in (4, 20, 60):  # making a token starts a process, which takes its time on a busy machine
             token = gateway.token("alice", ttl=ttl)
             if _seconds_left(token) > 3:
                 break
         s = kernel.connect("me", token=token)
-        msg_id = s.execute("for n in range(60):\n    print(n, flush=True)\n    time.sleep(0.2)")
+        count = int(5 * (_seconds_left(token) + 6))
+        msg_id = s.execute(f"for n in range({count}):\n    print(n, flush=True)\n    time.sleep(0.2)")
         s.until(lambda m: m.msg_type == "stream")
         assert s.close_code() == 4401
         fresh = kernel.connect("me")
         seen = fresh.finished(msg_id)
         printed = [m.content["text"].split() for m in seen if m.msg_type == "stream" and m.parent == msg_id]
-        assert printed and printed[-1][-1] == "59", [(m.msg_type, m.content) for m in seen]
+        assert printed and printed[-1][-1] == str(count - 1), [(m.msg_type, m.content) for m in seen]
         assert [m.content["status"] for m in seen if m.msg_type == "execute_reply" and m.parent == msg_id] == ["ok"]
     finally:
         kernel.end()

@@ -191,8 +191,8 @@ totals
 def test_nbclient_executes_a_notebook(
     gateway: Gateway, profile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Through jupyter_server's GatewayKernelManager. Its websocket sends no credentials (a defect of that client, version
-    2.21): the one thing that is added here is the header.
+    """Through jupyter_server's GatewayKernelManager, with two defects of that client (version 2.21) mended: its websocket
+    sends no credentials, and while it waits for a kernel it asks the wrong method whether the kernel lives.
     """
     from jupyter_server.gateway import managers
     from jupyter_server.gateway.gateway_client import GatewayClient
@@ -203,6 +203,7 @@ def test_nbclient_executes_a_notebook(
     client.url, client.auth_token = gateway.url, token
     connect = functools.partial(websocket.create_connection, header=[f"Authorization: token {token}"])
     monkeypatch.setattr(managers.websocket, "create_connection", connect)
+    monkeypatch.setattr(managers.GatewayKernelManager, "_async_is_alive", managers.GatewayKernelManager.is_alive)
     notebook = nbformat.v4.new_notebook()
     sources = ["x = 20\nprint('start')", NOTEBOOK_CODE, "x + 22", "import sys\nprint('err', file=sys.stderr)"]
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
