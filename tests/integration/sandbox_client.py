@@ -129,6 +129,7 @@ class Sandbox:
         self.stderr = bytearray()
         self.stdout_bytes = 0
         self.acking = True
+        self.ack_messages = 1
         self.pongs = 0
         self._raw = bytearray()
         self._unacked = 0
@@ -224,8 +225,9 @@ class Sandbox:
                 self.files.setdefault(int.from_bytes(message.body[:4], "little"), []).append((message.body[4], message.body[5:]))
             else:
                 raise FrameError("a message of the wrong direction")
-            self._unacked += len(message.body)
-            if self.acking:
+            self._unacked += 1
+            if self.acking and self._unacked >= self.ack_messages:
+                self._unacked = 0
                 self.sock.sendall(encode_ack(self.inbox.received, self.epoch))
 
     def _kernel(self, message: Message) -> None:

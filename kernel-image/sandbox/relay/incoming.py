@@ -66,15 +66,20 @@ class Incoming:
         if self.msg_type != "status" or len(self.parts[3]) > _SMALL:
             return ""
         try:
-            value = json.loads(self.parts[3])
+            value = parse_json(self.parts[3])
         except (ValueError, RecursionError):
             return ""
         state = value.get("execution_state") if type(value) is dict else None
         return state if type(state) is str else ""
 
 
+# (parent header, its msg_id) of the last message: those of one request all have the same
+_last_parent: tuple[bytes, str] = (b"{}", "")
+
+
 def parse(channel: str, raw: Raw) -> Incoming:
     """Raises ``Malformed``."""
+    global _last_parent
     frames = raw.frames
     try:
         at = frames.index(DELIMITER, 0, _MAX_IDENTITIES + 1)
@@ -83,13 +88,13 @@ def parse(channel: str, raw: Raw) -> Incoming:
     parts = frames[at + 2 :]
     if not MIN_PARTS <= len(parts) <= MAX_PARTS:
         raise Malformed(f"it has {len(parts)} parts")
-    header = _object(parts[0], "header")
-    parent = _object(parts[1], "parent header")
-    msg_type = _word(header, "msg_type")
+    msg_type = _word(_object(parts[0], "header"), "msg_type")
     if not msg_type:
         raise Malformed("it has no msg_type")
+    if parts[1] != _last_parent[0]:
+        _last_parent = (bytes(parts[1]), _word(_object(parts[1], "parent header"), "msg_id"))
     size = raw.size if raw.cut else packed_size(channel, parts)
-    return Incoming(channel, parts, msg_type, _word(parent, "msg_id"), size, raw.cut)
+    return Incoming(channel, parts, msg_type, _last_parent[1], size, raw.cut)
 
 
 def new_header(msg_type: str, msg_id: str = "", session: str = "sandglass-relay") -> dict[str, Any]:

@@ -7,14 +7,13 @@ cell's output could still be published to nobody.
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from frames import Lane
+from frames import Lane, parse_json
 
 from .incoming import Incoming, Malformed, parse, request, signed
 from .outputs import Event, Item, Outputs
@@ -244,7 +243,7 @@ class Life:
             self._iopub_seen = True
         elif m.msg_type == "kernel_info_reply" and self._info is None:
             try:
-                info = json.loads(m.parts[3]) if len(m.parts[3]) < 64 * 1024 else {}
+                info = parse_json(m.parts[3]) if len(m.parts[3]) < 64 * 1024 else {}
             except (ValueError, RecursionError):
                 info = {}
             self._info = info if isinstance(info, dict) else {}
@@ -281,7 +280,7 @@ class Life:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        return min(self._deadlines.values(), default=None)
+        return min(self._deadlines.values()) if self._deadlines else None
 
     def tick(self, now: float) -> None:
         for name in [name for name, at in self._deadlines.items() if at <= now]:

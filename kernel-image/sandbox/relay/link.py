@@ -42,7 +42,8 @@ class Link:
         self._inbox = Inbox()
         self._owned = False
         self._ack_messages = self._ack_bytes = 0
-        self._ack_at: float | None = None
+        self.ack_at: float | None = None
+        """When ``tick`` has an acknowledgement to send."""
         self.acked_at = float("-inf")
         """When the gateway last acknowledged something, or attached."""
         # before the first attach the greeting goes out and nothing else
@@ -121,7 +122,7 @@ class Link:
         self._outbox.rewind(received, epoch)
         self._parser.min_epoch = epoch
         self._ack_messages = self._ack_bytes = 0
-        self._ack_at = None
+        self.ack_at = None
         self.acked_at = now
         self._prefix = self._marker
         self._owned = True
@@ -132,18 +133,15 @@ class Link:
         self._ack_messages += 1
         self._ack_bytes += size
         if self._ack_messages >= ACK_MESSAGES or self._ack_bytes >= ACK_BYTES:
-            self._ack_at = now
-        elif self._ack_at is None:
-            self._ack_at = now + ACK_S
+            self.ack_at = now
+        elif self.ack_at is None:
+            self.ack_at = now + ACK_S
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float | None:
-        return self._ack_at
-
     def tick(self, now: float) -> None:
-        if self._ack_at is not None and self._ack_at <= now:
-            self._ack_at = None
+        if self.ack_at is not None and self.ack_at <= now:
+            self.ack_at = None
             self._ack_messages = self._ack_bytes = 0
             self._outbox.put_unnumbered(Kind.ACK, pack_ack(self._inbox.received))
 

@@ -49,7 +49,7 @@ class Relay:
         self._init = Init(init_fd)
         self._zygote = Zygote(commands, reports)
         self._outputs = Outputs()
-        self._sockets = KernelSockets(self._poller, lambda channel, raw: self._life.message(self._now, channel, raw))
+        self._sockets = KernelSockets(self._poller, self._on_message)
         self._life = Life(self, self._outputs, self._emit, lambda: self._link.kept_bytes)
         self._sockets.connected = lambda: self._life.connected(self._now)
         self._sockets.closed = lambda: self._life.closed(self._now)
@@ -57,6 +57,8 @@ class Relay:
         self._file_bytes = 0
         self._transfers = Transfers(self, self._send_file, lambda: self._link.queued_files)
         self._pending = memoryview(b"")
+        self._blocked = False
+        self._open = True
 
     def run(self) -> None:
         """Returns when standard input has ended: the container is to end."""
@@ -66,18 +68,28 @@ class Relay:
         self._poller.watch(self._init.sock.fileno(), self._on_init, read=True)
         self._poller.watch(self._zygote.reports, self._on_zygote, read=True)
         parts = (self._link, self._life, self._sockets, self._transfers)
-        self._open = True
         while self._open:
             self._write()
             self._interests()
-            due = min((at for part in (*parts, self) if (at := part.next_deadline()) is not None), default=None)
+            due = self._due()
             events = self._poller.wait(None if due is None else due - time.monotonic())
             self._now = time.monotonic()
             self._poller.dispatch(events)
-            for part in parts:
-                at = part.next_deadline()
-                if at is not None and at <= self._now:
+            if due is not None and due <= self._now:
+                for part in parts:
                     part.tick(self._now)
+
+    def _due(self) -> float | None:
+        """The next point in time at which something is to be done, whether or not anything comes in."""
+        due = self._life.next_deadline()
+        for at in (self._link.ack_at, self._sockets.try_at, self._transfers.next_deadline()):
+            if at is not None and (due is None or at < due):
+                due = at
+        if self._sockets.pause_iopub:
+            # then the kernel is read again although the gateway acknowledges nothing
+            resume = self._link.acked_at + ALIVE_S
+            due = resume if due is None else min(due, resume)
+        return due
 
     # --- the stream ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +106,13 @@ class Relay:
             self._take(message)
         if self._link.kept_bytes < kept and (event := self._outputs.room(self._link.kept_bytes)):
             self._emit(event)
+
+    def _on_message(self, channel: str, raw: Raw) -> None:
+        try:
+            self._life.message(self._now, channel, raw)
+        except Exception as error:  # user code wrote it: a defect of ours that it finds must cost this message and no more
+            log(f"a {channel} message was dropped: {error!r}")
+            self._life.error(f"a {channel} message of {raw.size} bytes could not be handled")
 
     def _take(self, message: Message) -> None:
         if message.kind is Kind.KERNEL:
@@ -151,16 +170,14 @@ class Relay:
     # --- interests ----------------------------------------------------------------------------------------------------
 
     def _interests(self) -> None:
-        self._poller.watch(STDOUT, lambda mask: None, write=bool(self._pending))
+        blocked = bool(self._pending)
+        if blocked != self._blocked:
+            self._blocked = blocked
+            self._poller.watch(STDOUT, lambda mask: None, write=blocked)
         full = self._link.kept_bytes > self._outputs.limits.retain_bytes // 2 and not self._outputs.dropping
-        self._sockets.pause_iopub = full and self._now < self._link.acked_at + ALIVE_S and not self._life.draining
-        self._sockets.interests()
+        self._sockets.pause(full and self._now < self._link.acked_at + ALIVE_S and not self._life.draining)
         for slot, sock, read, write in self._transfers.interests():
             self._poller.watch(sock.fileno(), lambda mask, s=slot: self._on_helper(s), read=read, write=write)
-
-    def next_deadline(self) -> float | None:
-        """When the kernel is read again although the gateway acknowledges nothing."""
-        return self._link.acked_at + ALIVE_S if self._sockets.pause_iopub else None
 
     def _on_helper(self, slot: int) -> None:
         self._transfers.writable(self._now, slot)

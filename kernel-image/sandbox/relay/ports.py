@@ -68,8 +68,9 @@ class Poller:
 class Channel:
     """One connection to the kernel."""
 
-    def __init__(self, name: str, path: str, limit: int) -> None:
+    def __init__(self, name: str, path: str, limit: int, event: Callable[[Channel, int], None]) -> None:
         self.name, self._path = name, path
+        self.handler: Callable[[int], None] = lambda mask: event(self, mask)
         self._decoder = zmtp.Decoder(limit, HEAD)
         self.sock: socket.socket | None = None
         self.ended = False
@@ -162,7 +163,8 @@ class KernelSockets:
         self._channels: dict[str, Channel] = {}
         self._waiting: list[Channel] = []
         self._tries = 0
-        self._try_at: float | None = None
+        self.try_at: float | None = None
+        """When ``tick`` tries to connect."""
         self._root = os.open(RUN, os.O_RDONLY | os.O_DIRECTORY)
         # the user, who is in the group, must not be able to make or replace anything here
         os.fchmod(self._root, 0o2751)
@@ -191,16 +193,13 @@ class KernelSockets:
         return key.encode()
 
     def connect(self, life: int, now: float) -> None:
-        self._channels = {name: Channel(name, f"{RUN}/k{life}/s-{_PORTS[name]}", self.limit) for name in _KINDS}
+        self._channels = {name: Channel(name, f"{RUN}/k{life}/s-{_PORTS[name]}", self.limit, self._event) for name in _KINDS}
         self._waiting = list(self._channels.values())
-        self._tries, self._try_at = 0, now
+        self._tries, self.try_at = 0, now
         self._life = life
 
-    def next_deadline(self) -> float | None:
-        return self._try_at
-
     def tick(self, now: float) -> None:
-        if self._try_at is None or self._try_at > now:
+        if self.try_at is None or self.try_at > now:
             return
         self._tries += 1
         # in the order of binding, so that the first one that is not there ends the round
@@ -210,24 +209,31 @@ class KernelSockets:
                     break
             except OSError:
                 break
-            self._waiting.pop(0)
+            self._watch(self._waiting.pop(0))
         if self._waiting:
-            self._try_at = now + (TRY_S if self._tries < TRY_QUICK else TRY_LATER_S)
+            self.try_at = now + (TRY_S if self._tries < TRY_QUICK else TRY_LATER_S)
             return
-        self._try_at = None
+        self.try_at = None
         with contextlib.suppress(OSError):
             os.chmod(f"k{self._life}", 0o2750, dir_fd=self._root)
         self.connected()
 
-    def interests(self) -> None:
-        for channel in self._channels.values():
-            if channel.sock is not None and not channel.ended:
-                read = not (channel.name == "iopub" and self.pause_iopub)
-                self._poller.watch(channel.sock.fileno(), lambda mask, c=channel: self._event(c, mask), read=read, write=channel.wants_to_write)
+    def pause(self, iopub: bool) -> None:
+        """Whether iopub is left unread for now."""
+        if iopub != self.pause_iopub:
+            self.pause_iopub = iopub
+            if "iopub" in self._channels:
+                self._watch(self._channels["iopub"])
+
+    def _watch(self, channel: Channel) -> None:
+        if channel.sock is not None and not channel.ended:
+            read = not (channel.name == "iopub" and self.pause_iopub)
+            self._poller.watch(channel.sock.fileno(), channel.handler, read=read, write=channel.wants_to_write)
 
     def _event(self, channel: Channel, mask: int) -> None:
         if mask & select.EPOLLOUT:
             channel.flush()
+            self._watch(channel)
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
             channel.read(self._buffer, self._take)
             if channel.ended:
@@ -243,6 +249,8 @@ class KernelSockets:
         if target.out_bytes > MAX_TO_KERNEL:
             return False
         target.queue(zmtp.encode(parts))
+        if target.out_bytes:
+            self._watch(target)
         return True
 
     def disconnect(self, life: int) -> None:
@@ -250,7 +258,7 @@ class KernelSockets:
             if channel.sock is not None:
                 self._poller.forget(channel.sock.fileno())
                 channel.close()
-        self._channels, self._waiting, self._try_at = {}, [], None
+        self._channels, self._waiting, self.try_at = {}, [], None
         with contextlib.suppress(OSError):
             directory = os.open(f"k{life}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._root)
             try:

@@ -44,7 +44,8 @@ def text_head(content: bytes | bytearray, room: int) -> tuple[str, str] | None:
         return None
     whole = _WHOLE.match(content, start.end(), start.end() + room)
     assert whole is not None  # it matches the empty text
-    text: str = json.loads(b'"' + whole.group().decode("utf-8", "ignore").encode() + b'"', strict=False)
+    # from text: from bytes, json would guess at UTF-16 where the first characters are NUL
+    text: str = json.loads('"' + whole.group().decode("utf-8", "ignore") + '"', strict=False)
     if text and "\ud800" <= text[-1] <= "\udbff":
         text = text[:-1]  # the first half of a pair
     return start.group(1).decode(), text

@@ -150,6 +150,8 @@ class Transfers:
 
     def interests(self) -> list[tuple[int, socket.socket, bool, bool]]:
         """(slot, socket, read?, write?) of every helper."""
+        if not self._slots:
+            return []
         room = self._queued() < QUEUED
         return [
             (slot, t.sock, room and t.may_send > 0 and len(t.from_helper) < 2 * CHUNK, bool(t.to_helper))
@@ -225,7 +227,9 @@ class Transfers:
     # --- time and ends ------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        return min((t.moved + (LEAVE_S if t.ended else STUCK_S) for t in self._slots.values()), default=None)
+        if not self._slots:
+            return None
+        return min(t.moved + (LEAVE_S if t.ended else STUCK_S) for t in self._slots.values())
 
     def tick(self, now: float) -> None:
         for slot, transfer in list(self._slots.items()):
