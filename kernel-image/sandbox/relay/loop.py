@@ -24,6 +24,7 @@ from .link import Link
 from .outputs import Item, Outputs, limits_from
 from .ports import Init, KernelSockets, Poller, Zygote
 from .transfers import Transfers
+from .zmtp import Raw
 
 VERSION = "1"
 STDIN, STDOUT = 0, 1
