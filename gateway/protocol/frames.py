@@ -166,16 +166,24 @@ _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
+NESTING_WORK = 8 * 1024 * 1024
+
+
 def nesting(body: bytes | bytearray, limit: int) -> int:
     """How deep arrays and objects nest in JSON text; ``limit + 1`` stands for deeper, and for brackets that do not match.
 
-    Works on whole strings in C, without recursion: text made of brackets alone would take Python seconds a megabyte.
+    Works on whole strings in C, without recursion: text made of brackets alone would take Python seconds a megabyte. Each pass
+    takes away the innermost level, so ordinary text shrinks at once; text that does not, within a few times its length, is refused
+    like what is too deep: hundreds of passes over megabytes would stall everybody.
     """
     if body.count(b"[") + body.count(b"{") <= limit:
         return 0
     rest = _STRING.sub(b"", body).translate(_AS_SQUARE, _NO_BRACKETS)
-    depth = 0
+    depth, budget = 0, 4 * len(rest) + NESTING_WORK
     while depth <= limit and b"[]" in rest:
+        budget -= len(rest)
+        if budget < 0:
+            return limit + 1
         rest = rest.replace(b"[]", b"")  # the innermost level
         depth += 1
     return limit + 1 if rest else depth
