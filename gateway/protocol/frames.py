@@ -167,17 +167,23 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 NESTING_WORK = 8 * 1024 * 1024
+MAX_BRACKETS = 2_000_000
+"""Arrays and objects in one message: a million points in pairs are half of this; taking more apart would hold up everybody."""
 
 
 def nesting(body: bytes | bytearray, limit: int) -> int:
-    """How deep arrays and objects nest in JSON text; ``limit + 1`` stands for deeper, and for brackets that do not match.
+    """How deep arrays and objects nest in JSON text; ``limit + 1`` stands for deeper, and for brackets that do
+    not match, or are too many to be counted in passing.
 
     Works on whole strings in C, without recursion: text made of brackets alone would take Python seconds a megabyte. Each pass
     takes away the innermost level, so ordinary text shrinks at once; text that does not, within a few times its length, is refused
     like what is too deep: hundreds of passes over megabytes would stall everybody.
     """
-    if body.count(b"[") + body.count(b"{") <= limit:
+    opening = body.count(b"[") + body.count(b"{")
+    if opening <= limit:
         return 0
+    if opening > MAX_BRACKETS:
+        return limit + 1
     rest = _STRING.sub(b"", body).translate(_AS_SQUARE, _NO_BRACKETS)
     depth, budget = 0, 4 * len(rest) + NESTING_WORK
     while depth <= limit and b"[]" in rest:
