@@ -56,9 +56,13 @@ class Person:
 
     def login(self) -> Person:
         self.page.goto(self.login_url())
+        self.settled()
+        return self
+
+    def settled(self) -> None:
+        """The page has drawn itself: a session, or the form for one."""
         expect(self.page.get_by_text(self.user, exact=True).first).to_be_visible()
         expect(self.page.locator("#name-welcome:visible, .session-bar:visible")).to_have_count(1)
-        return self
 
     def open_session(self, name: str, profile: str = "") -> str:
         """Start one by the form; its id."""

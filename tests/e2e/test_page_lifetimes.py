@@ -36,6 +36,7 @@ def test_countdowns_are_right_with_a_clock_an_hour_off(gateway: Gateway, person:
         alice = person(gateway)
         alice.context.add_init_script(HOUR_OFF % off_ms)
         alice.page.reload()
+        alice.settled()
         alice.open_session(f"off {off_ms}")
         alice.run("x = 1")
         assert abs(alice.page.evaluate("Date.now()") / 1000 - time.time()) > 3500

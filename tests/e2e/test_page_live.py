@@ -42,7 +42,7 @@ def test_two_tabs_show_the_same(gateway: Gateway, person: Callable[..., Person])
     other = alice.context.new_page()
     alice.watch(other)
     other.goto(alice.page.url)
-    alice.send(TICKS.format(n=20, s=0.1))
+    alice.send(TICKS.format(n=80, s=0.1))
     alice.send("print('queued')")
     theirs = other.locator(".timeline > li.run")
     expect(theirs).to_have_count(2, timeout=START_MS)
@@ -50,7 +50,7 @@ def test_two_tabs_show_the_same(gateway: Gateway, person: Callable[..., Person])
     for page in (alice.page, other):
         runs = page.locator(".timeline > li.run")
         expect(runs.nth(1)).to_have_attribute("data-state", "finished", timeout=START_MS)
-        expect(runs.nth(0).locator(".text-output.stdout pre")).to_have_text(all_ticks(20))
+        expect(runs.nth(0).locator(".text-output.stdout pre")).to_have_text(all_ticks(80))
         expect(runs.nth(1).locator(".text-output.stdout pre")).to_have_text("queued")
 
 

@@ -87,6 +87,8 @@ export const api = {
   execute: (id, body) => call('POST', `${session(id)}/executions`, body),
   /** @param {string} id @returns {Promise<{executions: Execution[]}>} */
   executions: (id) => call('GET', `${session(id)}/executions`),
+  /** @param {string} id @returns {Promise<{notices: import('./types.js').Notice[]}>} */
+  notices: (id) => call('GET', `${session(id)}/notices`),
   /** @param {string} id @param {string} execution @returns {Promise<Execution>} */
   execution: (id, execution) => call('GET', `${session(id)}/executions/${encodeURIComponent(execution)}`),
   /** @param {string} id @param {string} execution */

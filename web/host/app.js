@@ -234,9 +234,11 @@ export class App {
 
   /** What the event journal no longer has, the records still list. @param {string} id */
   async #fromRecord(id) {
-    const answer = await this.attempt(api.executions(id));
-    if (!answer || id !== this.#openId) return;
-    this.timeline.recorded(answer.executions);
+    const [executions, notices] = await Promise.allSettled([api.executions(id), api.notices(id)]);
+    if (id !== this.#openId) return;
+    // An ended session answers with its notices only; what went wrong beyond that, the connection line says.
+    if (executions.status === 'fulfilled') this.timeline.recorded(executions.value.executions);
+    if (notices.status === 'fulfilled') this.timeline.told(notices.value.notices);
     this.changed('timeline');
   }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { cpuMs } from './cpu.js';
 import { ansiSpans, PLAIN, stripAnsi } from '../host/model/ansi.js';
 
 const spans = (text, style) => ansiSpans(text, style).spans;
@@ -51,8 +52,8 @@ test('text is never lost', () => {
 });
 
 test('a hostile run of escapes takes linear time', () => {
-  const started = performance.now();
+  const started = cpuMs();
   stripAnsi('\x1b]'.repeat(100_000));
   stripAnsi('\x1b[' + '1;'.repeat(200_000));
-  assert.ok(performance.now() - started < 2000);
+  assert.ok(cpuMs() - started < 2000);
 });

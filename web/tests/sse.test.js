@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { cpuMs } from './cpu.js';
 import { EventParser } from '../host/model/sse.js';
 
 const TEXT = ': hello\n\nevent: session\ndata: {"a":1}\n\nid: 7\nevent: message\ndata: one\ndata: two\n\nid: 9\r\ndata: crlf\r\n\r\ndata\n\n';
@@ -29,11 +30,11 @@ test('an id that is no number is none', () => {
 });
 
 test('a 20 MB event in small chunks takes linear time', () => {
-  const started = performance.now();
+  const started = cpuMs();
   const parser = new EventParser();
   const events = [...parser.feed('data: ')];
   for (let i = 0; i < 5000; i++) events.push(...parser.feed('x'.repeat(4000)));
   events.push(...parser.feed('\n\n'));
   assert.equal(events[0].data.length, 20_000_000);
-  assert.ok(performance.now() - started < 3000);
+  assert.ok(cpuMs() - started < 3000);
 });

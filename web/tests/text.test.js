@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { cpuMs } from './cpu.js';
 import { stripAnsi } from '../host/model/ansi.js';
 import { PIECE, settle, StreamText } from '../host/model/text.js';
 
@@ -54,18 +55,18 @@ test('a million redraws are one short line', () => {
 });
 
 test('10 MB without a newline is cut into pieces and reads back whole', () => {
-  const started = performance.now();
+  const started = cpuMs();
   const long = 'x'.repeat(10_000_000);
   const text = written(long);
-  assert.ok(performance.now() - started < 2000);
+  assert.ok(cpuMs() - started < 2000);
   assert.ok(text.lines.every((line) => line.length <= PIECE));
   assert.equal(text.plain(), long);
 });
 
 test('10 MB in one chunk with backspaces stays bounded', () => {
-  const started = performance.now();
+  const started = cpuMs();
   written('abc\x08'.repeat(1_000_000));
-  assert.ok(performance.now() - started < 8000);
+  assert.ok(cpuMs() - started < 8000);
 });
 
 test('a cut splits neither an escape nor a pair', () => {

@@ -203,6 +203,16 @@ export class Timeline {
     }
   }
 
+  /**
+   * Notices as recorded, for a session whose events are gone. Among runs from events their places would be guesses.
+   * @param {Notice[]} notices
+   */
+  told(notices) {
+    if (this.items.some((item) => item.kind !== 'run' || !item.partial)) return;
+    const inOrder = [...notices].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+    for (const notice of inOrder) if (!notice.kind.endsWith('_warning')) addNotice(this, notice);
+  }
+
   /** @param {string} executionId @param {number} [at] where a new one goes @returns {Run} */
   #run(executionId, at = this.items.length) {
     let run = this.runs.get(executionId);

@@ -17,6 +17,7 @@ export function timelineView(app, editor) {
   const empty = h('div', { class: 'empty' },
     h('p', {}, 'Write Python below and run it. Upload files in the Files panel; they appear in ', h('code', {}, 'in/'), '.'),
     h('p', { class: 'muted' }, 'What you write to ', h('code', {}, 'out/'), ' is kept when the sandbox ends.'));
+  const over = h('div', { class: 'empty' }, h('p', {}, 'This session has ended. What it ran is no longer kept; files that were kept can still be downloaded.'));
   /** @type {Map<string, ItemView>} */
   const views = new Map();
   let timeline = app.timeline;
@@ -46,14 +47,16 @@ export function timelineView(app, editor) {
       order = timeline.order;
       reconcile(list, timeline.items.map((item) => /** @type {ItemView} */ (views.get(item.key)).element));
     }
-    empty.hidden = timeline.items.length > 0 || app.connection === 'connecting';
+    const ended = app.session?.state === 'ended';
+    empty.hidden = timeline.items.length > 0 || ended || app.connection === 'connecting';
+    over.hidden = !ended || timeline.runs.size > 0;
   };
-  app.on(['timeline', 'connection'], draw);
+  app.on(['timeline', 'connection', 'session'], draw);
   app.on(['tick', 'session'], () => {
     for (const item of timeline.items) if (item.kind !== 'run' || item.state !== 'finished') views.get(item.key)?.tick?.();
   });
   follow(list);
-  return h('section', { class: 'timeline-box', 'aria-label': 'Runs' }, empty, list);
+  return h('section', { class: 'timeline-box', 'aria-label': 'Runs' }, empty, over, list);
 }
 
 /** Stay at the end of the page while it grows, for a reader who is there. @param {HTMLElement} list */
