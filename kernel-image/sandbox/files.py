@@ -3,7 +3,8 @@
 It talks to the relay over a socket in packets of u8 type, u32 length, data; types and commands are those of FILE messages in
 ``docs/stream-protocol.md``. Paths are walked segment by segment from a directory descriptor that init has held from the start, each
 segment opened with O_NOFOLLOW: no link is ever followed, and what the user renames meanwhile leads nowhere but to the user's own
-files. (openat2 would do it in one call; gVisor does not have it, and one way that holds everywhere is better than two.)
+files. openat2 would do it in one call; gVisor does not have it, and one way that holds everywhere is better than two. And never
+O_DIRECTORY beside O_NOFOLLOW: gVisor follows links then.
 """
 
 import errno
@@ -22,7 +23,8 @@ MAX_PATH = 4096
 MAX_ENTRIES = 200_000
 TEMPORARY = ".sandglass-"
 _PACKET = struct.Struct("<BI")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# non-blocking: opening a FIFO must not wait for a writer
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Refused(Exception):
@@ -88,6 +90,19 @@ def segments(path):
     return parts
 
 
+def open_in(directory, name):
+    """A descriptor of ``name`` and what it is. Raises ``Refused`` for a link, also where the runtime would follow it."""
+    said = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISLNK(said.st_mode):
+        raise Refused("path_refused", "links are not followed")
+    fd = os.open(name, _READ, dir_fd=directory)
+    info = os.fstat(fd)
+    if (info.st_dev, info.st_ino) != (said.st_dev, said.st_ino):
+        os.close(fd)
+        raise Refused("changed", "it was replaced while it was opened")
+    return fd, info
+
+
 def descend(root, parts, *, make=False):
     """A descriptor of the directory that ``parts`` name below ``root``; the caller closes it."""
     here = os.dup(root)
@@ -98,25 +113,14 @@ def descend(root, parts, *, make=False):
                     os.mkdir(part, 0o755, dir_fd=here)
                 except FileExistsError:
                     pass
-            below = os.open(part, _DIRECTORY, dir_fd=here)
-        except OSError as error:
-            # O_DIRECTORY with O_NOFOLLOW says ENOTDIR for a link
-            if error.errno == errno.ENOTDIR and is_link(part, here):
-                raise Refused("path_refused", "links are not followed") from None
-            if error.errno == errno.ENOTDIR and make:
-                raise Refused("path_refused", "a part of the path is a file") from None
-            raise
+            below, info = open_in(here, part)
         finally:
             os.close(here)
         here = below
+        if not stat.S_ISDIR(info.st_mode):
+            os.close(here)
+            raise Refused("path_refused" if make else "not_found", "a part of the path is a file")
     return here
-
-
-def is_link(name, directory):
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
 
 
 def identity(info):
@@ -163,8 +167,8 @@ def list_files(relay, root, command):
                     out.clear()
                 if kind == "dir" and info.st_dev == device and len(path) < MAX_PATH:
                     try:
-                        below = os.open(name, _DIRECTORY, dir_fd=directory)
-                    except OSError:
+                        below, _ = open_in(directory, name)
+                    except (OSError, Refused):
                         unreadable += 1
                         continue
                     # this directory is gone on with after the one below it
@@ -184,9 +188,7 @@ def get(relay, root, command):
     *parents, name = segments(command.get("path"))
     most = int(command.get("max_bytes", 2**62))
     directory = descend(root, parents)
-    # non-blocking: opening a FIFO must not wait for a writer
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=directory)
-    before = os.fstat(fd)
+    fd, before = open_in(directory, name)
     if not stat.S_ISREG(before.st_mode):
         raise Refused("not_a_file")
     if before.st_size > most:

@@ -12,6 +12,7 @@ import platform
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from frames import FrameError, Kind, Lane, Message, decode_json
@@ -174,13 +175,16 @@ class Relay:
         blocked = bool(self._pending)
         if blocked != self._blocked:
             self._blocked = blocked
-            self._poller.watch(STDOUT, lambda mask: None, write=blocked)
+            self._poller.watch(STDOUT, self._nothing, write=blocked)
         full = self._link.kept_bytes > self._outputs.limits.retain_bytes // 2 and not self._outputs.dropping
         self._sockets.pause(full and self._now < self._link.acked_at + ALIVE_S and not self._life.draining)
         for slot, sock, read, write in self._transfers.interests():
-            self._poller.watch(sock.fileno(), lambda mask, s=slot: self._on_helper(s), read=read, write=write)
+            self._poller.watch(sock.fileno(), partial(self._on_helper, slot), read=read, write=write)
 
-    def _on_helper(self, slot: int) -> None:
+    def _nothing(self, mask: int) -> None:
+        """Being woken is all: each round of the loop writes what it can."""
+
+    def _on_helper(self, slot: int, mask: int) -> None:
         self._transfers.writable(self._now, slot)
         self._transfers.readable(self._now, slot)
 

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from . import zmtp
 from .outputs import HEAD
@@ -182,7 +183,8 @@ class KernelSockets:
             os.fchown(directory, -1, group)
             os.fchmod(directory, 0o2770)
             key = secrets.token_hex(32)
-            connection = {"transport": "ipc", "ip": f"{RUN}/{name}/s", "key": key, "signature_scheme": "hmac-sha256", "kernel_name": "python3"}
+            connection: dict[str, Any] = {"transport": "ipc", "ip": f"{RUN}/{name}/s", "key": key}
+            connection |= {"signature_scheme": "hmac-sha256", "kernel_name": "python3"}
             connection |= {f"{channel}_port": port for channel, port in _PORTS.items()}
             fd = os.open("connection.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o640, dir_fd=directory)
             with open(fd, "w") as file:
