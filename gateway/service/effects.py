@@ -311,7 +311,7 @@ class Effects:
         if sandbox is None:
             return
         try:
-            await sandbox.link.call("restart_kernel", timeout_s=20.0 + self._s.profile.limits.kill_grace_s)
+            await sandbox.link.call("restart_kernel", after=sandbox.link.last_kernel_number, timeout_s=20.0 + self._s.profile.limits.kill_grace_s)
         except SandglassError as error:
             if sandbox.link.lost is None:
                 self._s.runs.sandbox_hangs(error)

@@ -23,6 +23,7 @@ from ..protocol.frames import (
     Outbox,
     Parser,
     decode_ack,
+    decode_json,
     encode_ack,
 )
 from .filestream import FileStream
@@ -39,17 +40,6 @@ ACK_BYTES = 256 * 1024
 ACK_DELAY_S = 0.1
 
 Json = dict[str, Any]
-
-
-def parse_json(body: bytes) -> Json:
-    """An object from the sandbox; its size was bounded by the frame layer. Raises ``FrameError``."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise FrameError("not JSON") from error
-    if not isinstance(value, dict):
-        raise FrameError("not a JSON object")
-    return value
 
 
 class SandboxLink:
@@ -160,6 +150,9 @@ class SandboxLink:
                 if len(data) >= 128 * 1024:
                     await asyncio.sleep(0)  # a flood from one sandbox leaves the loop to the others
         except FrameError as broken:
+            with contextlib.suppress(FrameError, SandglassError):
+                for message in broken.messages:
+                    self._dispatch(message)  # what came whole before the break still counts
             error = ProtocolViolation(f"the sandbox broke the stream protocol: {broken}")
         except SandglassError as lost:
             error = lost
@@ -169,7 +162,7 @@ class SandboxLink:
         kind = message.kind
         if kind is Kind.HELLO:
             if not self._hello_waiter.done():
-                self._hello_waiter.set_result(parse_json(message.body))
+                self._hello_waiter.set_result(decode_json(message.body))
         elif kind is Kind.ACK:
             self._outbox.acknowledge(decode_ack(message.body))
             self._moved.set()
@@ -196,10 +189,10 @@ class SandboxLink:
         if message.kind is Kind.KERNEL:
             self.on_kernel(message.number, lane, message.body)
         elif message.kind is Kind.EVENT:
-            event = parse_json(message.body)
+            event = decode_json(message.body)
             self.on_event(str(event.get("event", "")), event)
         elif message.kind is Kind.RESULT:
-            result = parse_json(message.body)
+            result = decode_json(message.body)
             waiter = self._calls.pop(result.get("id", 0), None)
             if waiter is not None and not waiter.done():
                 waiter.set_result(result)
@@ -252,9 +245,14 @@ class SandboxLink:
         self._flush()
         return number
 
+    @property
+    def last_kernel_number(self) -> int:
+        """Of what was sent on the kernel lane: a restart drops requests up to it, and keeps what is asked for later."""
+        return self._outbox.last[Lane.KERNEL]
+
     def next_kernel_number(self) -> int:
         """The number that the next message of the kernel lane will have."""
-        return self._outbox.last[Lane.KERNEL] + 1
+        return self.last_kernel_number + 1
 
     @property
     def received(self) -> tuple[int, int, int]:

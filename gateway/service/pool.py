@@ -120,7 +120,7 @@ class Pool:
             async with self._slots:
                 if self._closed:
                     return
-                sandbox = await self._sandboxes.create(self._profiles[name])
+                sandbox = await self._sandboxes.create(self._profiles[name], warm=True)
         except SandglassError as error:
             self._backoff[name].failed(self._clock.boottime())
             self.last_problem[name] = error.code

@@ -85,8 +85,10 @@ class Sandboxes:
                 self._slots.add(slot)
                 return slot
 
-    async def create(self, profile: Profile) -> Sandbox:
-        """A ready sandbox with a running kernel that holds nothing of anybody. Raises EngineUnavailable, ImageUnavailable, ..."""
+    async def create(self, profile: Profile, *, warm: bool = False) -> Sandbox:
+        """``warm``: nobody waits, so the kernel is forked after the scientific stack is loaded.
+
+        A ready sandbox with a running kernel that holds nothing of anybody. Raises EngineUnavailable, ImageUnavailable, ..."""
         uid = UID_BASE + UIDS_A_SLOT * self._free_slot()
         row = SandboxRow(
             sandbox_id=secrets.token_hex(12), engine_id="", session_id="", profile=profile.name, state=SandboxState.CREATING,
@@ -104,7 +106,7 @@ class Sandboxes:
             await link.open_fresh(START_TIMEOUT_S)
             row.marker = link.marker.hex()
             sandbox = Sandbox(row, profile, link)
-            await self._first_kernel(sandbox)
+            await self._first_kernel(sandbox, warm)
             row.state = SandboxState.WARM
             await self._records.put_sandbox(row)
         except BaseException as error:
@@ -118,7 +120,7 @@ class Sandboxes:
         self.created += 1
         return sandbox
 
-    async def _first_kernel(self, sandbox: Sandbox) -> None:
+    async def _first_kernel(self, sandbox: Sandbox, warm: bool) -> None:
         ready: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
 
         def on_event(name: str, event: Json) -> None:
@@ -136,7 +138,7 @@ class Sandboxes:
 
         sandbox.link.on_event, sandbox.link.on_lost = on_event, on_lost
         sandbox.link.go()
-        await sandbox.link.call("start_kernel")
+        await sandbox.link.call("start_kernel", warm=warm)
         event = await asyncio.wait_for(ready, START_TIMEOUT_S)
         sandbox.kernel_info = event.get("kernel_info") or {}
         sandbox.life = int(event.get("life", 1))

@@ -99,9 +99,10 @@ class Traffic:
         if self._s.runs.get(message.msg_id) is not None:
             raise BadRequest("That msg_id is in use.")
         try:
-            content = message.content
+            # a kernel answers neither a bad content nor a bad metadata with a reply: whoever asked would wait for ever
+            content, _ = message.content, message.metadata
         except ValueError as error:
-            raise BadRequest("The content is not JSON.") from error
+            raise BadRequest("The content or metadata is not a JSON object.") from error
         code = content.get("code")
         if not isinstance(code, str):
             raise BadRequest("execute_request needs code.")
