@@ -54,6 +54,7 @@ class Gateway:
             "SANDGLASS_BOOTSTRAP_ENGINE": "no",
             "SANDGLASS_ALLOW_CONTAINER": "yes",
             "SANDGLASS_POOL_TARGET": "1",
+            "SANDGLASS_JWT_LEEWAY": "1",
             "SANDGLASS_IMAGE": IMAGE,
             "DOCKER_HOST": DOCKER_HOST,
             **self.env,
