@@ -5,6 +5,7 @@ Needs ``SANDGLASS_TEST_DOCKER_HOST`` and ``SANDGLASS_TEST_IMAGE`` (the kernel im
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -31,6 +32,12 @@ def command() -> list[str]:
     """How ``sandglass`` is called: the environment's own script, else this Python."""
     script = ROOT / ".venv" / "bin" / "sandglass"
     return [str(script)] if script.exists() else [sys.executable, "-m", "gateway"]
+
+
+def _end_with_the_tests() -> None:
+    """In the new process: be told to stop when the test run dies without its fixtures being torn down (Linux)."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 @dataclass
@@ -77,6 +84,7 @@ class Gateway:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_the_tests,
             )
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
