@@ -37,7 +37,7 @@ def command() -> list[str]:
 def _end_with_the_tests() -> None:
     """In the new process: be told to stop when the test run dies without its fixtures being torn down (Linux)."""
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
 
 
 @dataclass
