@@ -151,7 +151,7 @@ class Effects:
 
         sandbox.link.on_lost = on_lost
         if sandbox.kernel_info:
-            s.kernel_info = sandbox.kernel_info
+            s.kernel_info = s.world.kernel_info[s.profile.name] = sandbox.kernel_info
         s.kernel_ready = True
 
     async def _restore(self, sandbox_id: str) -> None:

@@ -80,8 +80,8 @@ class Traffic:
         elif state is SessionState.ACTIVE and self._s.sandbox is not None:
             self._remember(msg_id, key)
             self._send(body, control=channel == "control")
-        elif kind == "kernel_info_request" and (self._s.kernel_info or state is SessionState.DORMANT):
-            self.answer(key, message.header, "kernel_info_reply", self._s.kernel_info or PLAIN_KERNEL_INFO, channel=channel)
+        elif kind == "kernel_info_request" and (known := self._known_info(state)):
+            self.answer(key, message.header, "kernel_info_reply", known, channel=channel)
         elif state in (SessionState.STARTING, SessionState.NEW) and len(self._held) < HELD_LIMIT:
             self._remember(msg_id, key)
             self._held.append((key, body))
@@ -89,6 +89,11 @@ class Traffic:
             # nothing runs that could answer, and waking a sandbox for this would keep forgotten tabs alive
             content = {"status": "error", "ename": "NoSandbox", "evalue": "no sandbox runs; an execution opens one", "traceback": []}
             self.answer(key, message.header, kind.removesuffix("_request") + "_reply", content, channel=channel)
+
+    def _known_info(self, state: SessionState) -> Json:
+        """What to answer while no kernel can; empty when it must wait. Clients that poll for a start give up within a second."""
+        known = self._s.kernel_info or self._s.world.kernel_info.get(self._s.profile.name, {})
+        return known or (PLAIN_KERNEL_INFO if state is SessionState.DORMANT else {})
 
     def _remember(self, msg_id: str, key: str) -> None:
         self._pending[msg_id] = key

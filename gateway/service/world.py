@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..domain.files import PersistLimits
 from ..domain.model import Profile
@@ -50,5 +50,7 @@ class World:
     caps: Caps = field(default_factory=Caps)
     keep: PersistLimits = field(default_factory=PersistLimits)
     trace: dict[str, dict[str, str]] = field(default_factory=dict)
+    kernel_info: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
