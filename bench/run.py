@@ -112,10 +112,14 @@ class Bench:
         names = [c["Id"] for c in self.engine.containers(filters={"label": "sandglass.instance"})]
         old = {n: self._cpu(n) for n in names}
         await socket.execute("import time\nt = time.time()\nwhile time.time() - t < 1.0: pass")
-        return max(names, key=lambda n: self._cpu(n) - old[n])
+        return max(names, key=lambda n: self._cpu(n) - old[n] if old[n] else 0)
 
     def _cpu(self, container: str) -> int:
-        return int(self.engine.stats(container, stream=False, one_shot=True)["cpu_stats"]["cpu_usage"]["total_usage"])
+        try:
+            stats = self.engine.stats(container, stream=False, one_shot=True)
+        except docker.errors.NotFound:
+            return 0  # one of the pool's, or of a session that has just ended
+        return int(stats["cpu_stats"]["cpu_usage"].get("total_usage", 0))
 
     async def flood(self, name: str, session: str) -> None:
         """A cell prints 1 GB while nobody reads; a neighbour works. Against the same neighbour beside a pure CPU loop."""
@@ -147,10 +151,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state", default=os.environ.get("SANDGLASS_STATE", ".sandglass"), help="the gateway's state directory")
     parser.add_argument("--json", help="write the figures here, too")
+    parser.add_argument("--profile", action="append", help="only this one (may be repeated)")
     arguments = parser.parse_args()
     run = json.loads((Path(arguments.state) / "run.json").read_text())
     bench = Bench(run, Path(arguments.state))
-    for profile in run["profiles"]:
+    for profile in arguments.profile or run["profiles"]:
         asyncio.run(bench.profile(profile))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(bench.rows, indent=1))
