@@ -37,6 +37,7 @@ Json = dict[str, Any]
 CHECKPOINT_AFTER_S = 1.0
 NO_FLAGS = Flag(0)
 TOLD_WAIT_S = 1.0
+SAVE_AFTER_S = 0.3
 
 
 class LiveSession:
@@ -79,6 +80,7 @@ class LiveSession:
         self._mail: deque[Event] = deque()
         self._stepping = False
         self._announcing = False
+        self._save_timer: asyncio.TimerHandle | None = None
 
     # --- the mailbox --------------------------------------------------------------------------------------------------
 
@@ -106,10 +108,13 @@ class LiveSession:
             return
         log.debug("step", extra={"session": self.session_id, "event": type(event).__name__, "state": self.core.state})
         self._sync_timers()
-        later = [c for c in commands if not self.effects.at_once(c)]
-        self._effects.append((self.snapshot(), later))
-        if self._pump is None:
-            self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
+        if commands or self.core.state is not before.state:
+            later = [c for c in commands if not self.effects.at_once(c)]
+            self._effects.append((self.snapshot(), later))
+            if self._pump is None:
+                self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
+        else:
+            self.save_soon()
         self.announce()
         self.wake()
 
@@ -207,6 +212,16 @@ class LiveSession:
         }  # fmt: skip
         return replace(row)
 
+    def save_soon(self) -> None:
+        """Record a change of facts (busy, variables), once for all of the next moment: after a crash they are found out anew."""
+        if self._save_timer is None:
+            self._save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_now)
+
+    def _save_now(self) -> None:
+        self._save_timer = None
+        if not self.ended.is_set():
+            self.save()
+
     def save(self) -> None:
         """Record a change that is no step of the state machine."""
         self._effects.append((self.snapshot(), []))
@@ -268,7 +283,7 @@ class LiveSession:
 
     def set_variables(self, variables: list[Variable], more: int) -> None:
         self.variables, self.variables_more, self.variables_at = variables, more, self.world.clock.now()
-        self.save()
+        self.save_soon()
         self.announce()
 
     def lose_variables(self, reason: str) -> None:
