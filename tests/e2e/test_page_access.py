@@ -68,6 +68,11 @@ def test_axe_on_the_warning_and_the_admin_view(
     root.run("x = 1")
     expect(root.page.get_by_text("This sandbox ends in")).to_be_visible(timeout=20_000)
     assert axe(root.page, axe_source) == [], "warning"
+    root.page.set_viewport_size({"width": 390, "height": 844})
+    root.page.get_by_role("group", name="Show").get_by_role("button", name="Files").click()
+    expect(root.page.get_by_text("This sandbox ends in"), "on every pane").to_be_visible()
+    expect(root.code).not_to_be_visible()
+    root.page.set_viewport_size({"width": 1440, "height": 900})
     root.page.get_by_role("link", name="Admin").click()
     expect(root.page.get_by_role("row").filter(has_text="warned")).to_be_visible()
     assert axe(root.page, axe_source) == [], "admin"

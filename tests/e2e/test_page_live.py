@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from e2e_clients import Kernel
 from e2e_gateway import Gateway
 from page_fixture import START_MS, Person, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
@@ -63,6 +64,33 @@ def test_what_others_run_appears_with_its_code(gateway: Gateway, person: Callabl
     expect(alice.runs).to_have_count(2)
     expect(alice.runs.nth(1).locator("pre.code")).to_have_text("x + 1")
     expect(alice.runs.nth(1).locator(".text-output")).to_have_text("21")
+
+
+def test_a_jupyter_client_in_the_same_session(gateway: Gateway, person: Callable[..., Person]) -> None:
+    alice = person(gateway)
+    kernel = Kernel(gateway, alice.open_session("lab"), alice.user)
+    alice.run("shared = 41")
+    socket = kernel.connect()
+    try:
+        assert socket.run("print(shared + 1)") == "42\n"
+        theirs = alice.runs.nth(1)
+        expect(theirs).to_have_attribute("data-state", "finished")
+        expect(theirs.locator("pre.code")).to_have_text("print(shared + 1)")
+        expect(theirs.locator(".text-output.stdout pre")).to_have_text("42")
+        expect(theirs.locator(".badge")).to_have_text("from a Jupyter client")
+        socket.run("shared = 50", silent=True, store_history=False)
+        asking = socket.execute("input('Theirs? ')", allow_stdin=True)
+        expect(alice.page.get_by_text("Waits for an answer in the client that started it: Theirs?")).to_be_visible()
+        expect(alice.page.get_by_role("textbox", name="Theirs?")).to_have_count(0)
+        request = socket.until(lambda m: m.msg_type == "input_request")[-1]
+        socket.send("input_reply", {"value": "yes"}, channel="stdin", parent=request.header)
+        socket.finished(asking)
+        expect(alice.runs.last).to_have_attribute("data-exit", "ok")
+        expect(alice.page.get_by_text("The code is no longer kept")).to_have_count(0)
+        alice.run("print(shared)")
+    finally:
+        for one in kernel.sockets:
+            one.close()
 
 
 def test_a_lost_network_is_said_and_claims_no_loss(gateway: Gateway, person: Callable[..., Person]) -> None:

@@ -78,12 +78,19 @@
     }
   }
 
+  function measure() {
+    send({ type: 'height', height: Math.ceil(output.getBoundingClientRect().height) });
+    // What scrolls must be reachable by keyboard; what does not must not be a stop.
+    if (output.scrollWidth > output.clientWidth) output.tabIndex = 0;
+    else output.removeAttribute('tabindex');
+  }
+
   addEventListener('message', (event) => {
     if (port || event.source !== parent || event.data?.type !== 'connect' || !event.ports[0]) return;
     port = event.ports[0];
     port.onmessage = receive;
     send({ type: 'ready' });
-    new ResizeObserver(() => send({ type: 'height', height: Math.ceil(output.getBoundingClientRect().height) })).observe(output);
+    new ResizeObserver(measure).observe(output);
   });
   // Nothing in an output leads anywhere, whatever kind of element it is.
   addEventListener('click', (event) => {
