@@ -38,6 +38,8 @@ CHECKPOINT_AFTER_S = 1.0
 NO_FLAGS = Flag(0)
 TOLD_WAIT_S = 1.0
 SAVE_AFTER_S = 0.3
+ANNOUNCE_AFTER_S = 0.05
+"""A cell's busy, variables and idle make one event when the cell is short: nobody can see more in that time."""
 
 
 class LiveSession:
@@ -80,6 +82,7 @@ class LiveSession:
         self._mail: deque[Event] = deque()
         self._stepping = False
         self._announcing = False
+        self._announce_timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
 
     # --- the mailbox --------------------------------------------------------------------------------------------------
@@ -115,7 +118,10 @@ class LiveSession:
                 self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
         else:
             self.save_soon()
-        self.announce()
+        if self.core.state is before.state and isinstance(event, Busy | Idle):
+            self.announce_soon()
+        else:
+            self.announce()
         self.wake()
 
     def wake(self) -> None:
@@ -274,8 +280,16 @@ class LiveSession:
             self._announcing = True
             asyncio.get_running_loop().call_soon(self._announce)
 
+    def announce_soon(self) -> None:
+        """The same for what changes with every cell: once for all changes of ``ANNOUNCE_AFTER_S``."""
+        if self._announce_timer is None and not self._announcing:
+            self._announce_timer = asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce)
+
     def _announce(self) -> None:
         self._announcing = False
+        if self._announce_timer is not None:
+            self._announce_timer.cancel()
+            self._announce_timer = None
         if not self.ended.is_set():
             self.write_state({"type": "session", "session": self.to_json()})
 
@@ -284,7 +298,7 @@ class LiveSession:
     def set_variables(self, variables: list[Variable], more: int) -> None:
         self.variables, self.variables_more, self.variables_at = variables, more, self.world.clock.now()
         self.save_soon()
-        self.announce()
+        self.announce_soon()
 
     def lose_variables(self, reason: str) -> None:
         self.lost_variables, self.lost_because = self.variables, reason

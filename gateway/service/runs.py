@@ -20,12 +20,14 @@ from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
 from .journal import EntryKind, Flag, Head
+from .views import session_brief
 
 if TYPE_CHECKING:
     from .live import LiveSession
 
 log = logging.getLogger("sandglass.runs")
 Json = dict[str, Any]
+SAVE_AFTER_S = 0.3
 
 
 @dataclass(eq=False)
@@ -44,6 +46,7 @@ class Run:
     output_messages: int = 0
     dropped_bytes: int = 0
     dropped_messages: int = 0
+    save_timer: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -148,9 +151,14 @@ class Runs:
         run.row.started_at = self._s.world.clock.now()
         run.row.state = ExecutionState.RUNNING
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
-        self._s.spawn(self._save(run), "save-run")
+        # a short one is recorded when it is finished; after a crash the journal tells that it had begun
+        run.save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_running, run)
         if not run.silent:
             self._announce(run)
+
+    def _save_running(self, run: Run) -> None:
+        if run.e.state is ExecutionState.RUNNING:
+            self._s.spawn(self._save(run), "save-run")
 
     def replied(self, run: Run, status: str, ename: str, count: int | None) -> None:
         self.started(run)
@@ -238,6 +246,8 @@ class Runs:
     def _finish(self, run: Run, forced: ExitReason | None) -> None:
         if self.open.pop(run.e.msg_id, None) is None:
             return
+        if run.save_timer is not None:
+            run.save_timer.cancel()
         self._closing[run.row.execution_id] = run
         run.e = ex.finished(run.e, forced)
         assert run.e.exit_reason is not None
@@ -336,6 +346,9 @@ class Runs:
         if head.flags & Flag.OUTPUT:
             run.output_bytes += head.length
             run.output_messages += 1
+        elif head.flags & Flag.BUSY:
+            run.e = ex.started(run.e)
+            run.row.state, run.row.started_at = run.e.state, run.row.started_at or head.at
         elif head.flags & Flag.IDLE:
             run.e = ex.idled(run.e)
         elif head.flags & Flag.REPLY:
@@ -367,10 +380,9 @@ class Runs:
         """An Execution without its outputs (``docs/api.md``)."""
         reason = ExitReason(row.exit_reason) if row.exit_reason else None
         duration = row.finished_at - row.started_at if row.finished_at and row.started_at else None
-        session = self._s.to_json()
         return {
             "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
-            "session": {k: session[k] for k in ("generation", "state", "idle_deadline", "max_deadline")} | {"id": row.session_id},
+            "session": session_brief(self._s),
             "position": self.position(run) if run is not None and row.state == ExecutionState.QUEUED else None,
             "status": ex.status(reason) if reason else None, "exit_reason": reason, "next_action": row.data.get("next_action"),
             "reason_text": row.data.get("detail") or (ex.SENTENCES[reason] if reason else ""),

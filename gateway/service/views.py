@@ -47,6 +47,15 @@ def session_json(s: LiveSession) -> Json:
     }  # fmt: skip
 
 
+def session_brief(s: LiveSession) -> Json:
+    """What an Execution says of its session."""
+    core = s.core
+    return {
+        "id": s.session_id, "generation": core.generation, "state": core.state,
+        "idle_deadline": _time(wall(s, core.idle_deadline)), "max_deadline": _time(wall(s, core.max_deadline)),
+    }  # fmt: skip
+
+
 def ended_json(row: SessionRow, tier: str, now: float) -> Json:
     """The Session of one that is over, from its record alone."""
     data = row.data
