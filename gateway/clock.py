@@ -30,5 +30,5 @@ class SystemClock:
 
 
 def iso(ts: float) -> str:
-    """RFC 3339 with microseconds and ``Z``: exactly the form that Jupyter clients parse."""
-    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """RFC 3339 with microseconds and ``Z``: exactly the form that Jupyter clients parse. (``strftime`` asks the file system for the zone.)"""
+    return datetime.fromtimestamp(ts, UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import IO, Any
 
+from .clock import iso
 from .errors import SandglassError
 
 WITHHELD = frozenset(("code", "source", "output", "stdout", "text", "body", "content", "traceback", "value", "cell", "data"))
@@ -87,7 +88,7 @@ class _Formatter(logging.Formatter):
         except (TypeError, ValueError, KeyError):
             message = str(record.msg)
         trouble = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
-        return self.render(record, redact(_short(message)), fields_of(record), redact(trouble))
+        return self.render(record, redact(_short(message)), _redacted(fields_of(record)), redact(trouble))
 
     def render(self, record: logging.LogRecord, message: str, fields: dict[str, Any], trouble: str) -> str:
         raise NotImplementedError
@@ -97,16 +98,15 @@ class JsonFormatter(_Formatter):
     """One JSON object a line: ``at``, ``level``, ``logger``, ``event``, the fields, ``exception``."""
 
     def render(self, record: logging.LogRecord, message: str, fields: dict[str, Any], trouble: str) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         line: dict[str, Any] = {
-            "at": at,
+            "at": iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": message,
         }
         for name, value in fields.items():
             key = name if name not in line else f"{name}_"
-            line[key] = _field(name, value)
+            line[key] = value
         if trouble:
             line["exception"] = trouble
         return json.dumps(line, default=str)
@@ -125,7 +125,7 @@ class TextFormatter(_Formatter):
         shown = f"{level:<7}"
         if self._colours:
             shown = f"\x1b[{_COLOUR.get(record.levelno, '0')}m{shown}\x1b[0m"
-        pairs = [f"{name}={_quoted(_field(name, value))}" for name, value in fields.items()]
+        pairs = [f"{name}={_quoted(value)}" for name, value in fields.items()]
         name = record.name.removeprefix("sandglass.")
         line = " ".join((at, shown, name, _one_line(message), *pairs))
         # A traceback is for people; its lines are marked, so that none can pass for a line of the log.
@@ -135,12 +135,17 @@ class TextFormatter(_Formatter):
 _COLOUR = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31;1"}
 
 
-def _field(name: str, value: Any) -> Any:
-    """Redacted as ``name=value``, so that a field named ``token`` is blotted out whatever it looks like."""
-    if not isinstance(value, str):
-        return value
-    together = redact(f"{name}={value}")
-    return together.partition("=")[2] if together.startswith(f"{name}=") else _BLOT
+def _redacted(fields: dict[str, Any]) -> dict[str, Any]:
+    """Each as ``name=value``, so that a field named ``token`` is blotted out whatever it looks like.
+
+    All together first, which finds whatever would be found in one of them, and nearly always finds nothing.
+    """
+    pairs = {name: f"{name}={value}" for name, value in fields.items() if isinstance(value, str)}
+    together = "\n".join(pairs.values())
+    if redact(together) == together:
+        return fields
+    blotted = {name: redact(pair) for name, pair in pairs.items()}
+    return fields | {name: pair.partition("=")[2] if pair.startswith(f"{name}=") else _BLOT for name, pair in blotted.items()}
 
 
 def _quoted(value: Any) -> str:

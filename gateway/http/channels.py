@@ -36,6 +36,8 @@ log = logging.getLogger("sandglass.channels")
 MESSAGE_SLACK = 1024**2
 """On top of the largest message: the framing around it."""
 MAX_SESSION_ID = 200
+CONFIRM_EVERY_S = 0.025
+"""Cells that follow one another faster are confirmed together: each ping costs both sides a frame."""
 CLOSE = {
     "replaced": (1000, "a newer connection of the same client took over"),
     "shutdown": (1012, "the gateway restarts; come back"),
@@ -55,6 +57,8 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         super().initialize(gateway, deps)
         self.flow = Outflow()
         self._confirmer = Confirmer()
+        self._confirm_at = 0.0
+        self._confirm_timer: asyncio.TimerHandle | None = None
         self._v1 = False
         self._bad = 0
         self._writer: FrameWriter | None = None
@@ -215,8 +219,19 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     def _confirm_later(self) -> None:
         """Ask for confirmation of what was sent, if that was not asked yet: right behind it, in the same write."""
+        loop = asyncio.get_running_loop()
+        if self._confirm_timer is not None:
+            return
+        if loop.time() < self._confirm_at:
+            self._confirm_timer = loop.call_at(self._confirm_at, self._confirm_now)
+        else:
+            self._confirm_now()
+
+    def _confirm_now(self) -> None:
+        self._confirm_timer = None
         payload = self._confirmer.ping()
         if payload is not None:
+            self._confirm_at = asyncio.get_running_loop().time() + CONFIRM_EVERY_S
             self._ping(payload)
 
     def _ping(self, payload: bytes) -> None:
@@ -285,8 +300,9 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
             attachment.detach()
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
+        for timer in (self._watch, self._confirm_timer):
+            if timer is not None:
+                timer.cancel()
 
 
 def _word_of(error: SandglassError) -> str:

@@ -14,6 +14,7 @@ import struct
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -148,7 +149,13 @@ class KernelMessage:
     @property
     def parent_id(self) -> str:
         """Empty when there is no parent."""
-        return _word(self.parent_header, "msg_id", needed=False)
+        return _parent_id(self.raw(1)) if self._parent is None else _word(self._parent, "msg_id", needed=False)
+
+
+@lru_cache(maxsize=64)
+def _parent_id(raw: bytes) -> str:
+    """Of a parent header, which all messages of one request have in common."""
+    return _word(load(raw, "parent header"), "msg_id", needed=False)
 
 
 def decode(body: bytes) -> KernelMessage:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sandglass.runs")
 Json = dict[str, Any]
 SAVE_AFTER_S = 0.3
+QUEUED_AFTER_S = 0.02
+"""An execution that has begun by then is not announced as queued."""
 
 
 @dataclass(eq=False)
@@ -46,7 +48,9 @@ class Run:
     output_messages: int = 0
     dropped_bytes: int = 0
     dropped_messages: int = 0
+    finishing: bool = False
     save_timer: asyncio.TimerHandle | None = None
+    announce_timer: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -86,7 +90,7 @@ class Runs:
         self._know(run)
         self._s.write_request(body, msg_id)
         if not silent:
-            self._announce(run)
+            run.announce_timer = asyncio.get_running_loop().call_later(QUEUED_AFTER_S, self._announce, run)
         return run
 
     def _know(self, run: Run) -> None:
@@ -201,7 +205,7 @@ class Runs:
 
     def _timed_out(self, run: Run, reason: ExitReason) -> None:
         """Interrupt first; the kernel's end if that does not help; the sandbox's end if that does not."""
-        if run.done.is_set():
+        if self._over(run):
             return
         self.impose(run, reason)
         self._s.spawn(self._s.interrupt_kernel(), "interrupt")
@@ -211,8 +215,11 @@ class Runs:
         """A limit that is measured elsewhere (processor time) is reached."""
         self._timed_out(run, reason)
 
+    def _over(self, run: Run) -> bool:
+        return run.e.complete or self.open.get(run.e.msg_id) is not run
+
     def _kill(self, run: Run, reason: ExitReason) -> None:
-        if not run.done.is_set() and self._s.core.state is SessionState.ACTIVE:
+        if not self._over(run) and self._s.core.state is SessionState.ACTIVE:
             self._s.dispatch(RestartRequested(reason))
 
     def cancel(self, run: Run) -> None:
@@ -228,6 +235,9 @@ class Runs:
         """Every open execution ends here. One that a limit hit keeps its own word; the others lost their kernel."""
         others = ExitReason.KERNEL_DIED if reason in (ExitReason.TIMEOUT, ExitReason.CPU_LIMIT) else reason
         for run in list(self.open.values()):
+            if run.e.complete:
+                self._finish(run, None)
+                continue
             own = reason if run.e.state is ExecutionState.RUNNING else others
             if not run.forwarded and reason is ExitReason.MEMORY_LIMIT:
                 own = ExitReason.KERNEL_DIED
@@ -240,8 +250,10 @@ class Runs:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _maybe_finish(self, run: Run) -> None:
-        if run.e.complete:
-            self._finish(run, None)
+        if run.e.complete and not run.finishing:
+            # not at once: what the client waits for goes to its socket first
+            run.finishing = True
+            asyncio.get_running_loop().call_soon(self._finish, run, None)
 
     def _finish(self, run: Run, forced: ExitReason | None) -> None:
         if self.open.pop(run.e.msg_id, None) is None:
@@ -374,6 +386,9 @@ class Runs:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def _announce(self, run: Run) -> None:
+        if run.announce_timer is not None:
+            run.announce_timer.cancel()
+            run.announce_timer = None
         self._s.write_state({"type": "execution", "execution": self.to_json(run.row, run)})
 
     def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
