@@ -1,7 +1,7 @@
 """Every figure of ``/metrics`` of our own, on one table: name, kind, labels, meaning, and where it is read.
 
 ``docs/metrics.md`` is made from this table. Labels have values from closed vocabularies or from the configuration, never a user,
-tenant, session or execution. What may be counted under known words is there from the start, as zero, so that a first failure is a rise.
+tenant, session or execution. What is counted is there from the start, as zero, under the words to be expected: a first failure is a rise.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from itertools import product
 
 from .. import __version__
 from ..domain.model import EndReason, ExitReason, SessionState
+from ..errors import (
+    CapacityExhausted,
+    EngineUnavailable,
+    ImageUnavailable,
+    ProfileUnavailable,
+    RecordsUnavailable,
+    SandboxLost,
+    StoreUnavailable,
+)
 from ..service.gateway import Gateway
 from ..service.live import LiveSession
 from ..service.pool import UNCLAIMED
@@ -21,6 +30,8 @@ from ..service.tally import Histogram, Words
 STARTS = ("warm", "cold")
 SOURCES = ("jupyter", "rest")
 STEPS = ("checkpoint", "persist", "restore")
+START_CODES = (EngineUnavailable.code, ImageUnavailable.code, ProfileUnavailable.code, SandboxLost.code)
+KEEP_CODES = (StoreUnavailable.code, RecordsUnavailable.code, SandboxLost.code)
 NONE: Words = ()
 Values = Iterable[tuple[Words, float | Histogram]]
 
@@ -84,7 +95,7 @@ TABLE: tuple[Metric, ...] = (
     Metric("sandglass_pool_claims", "counter", (P, "start"), "sandboxes given to sessions: warm from the pool, or cold, made for the occasion",
            lambda g: _filled(g.world.tally.claims, g.world.profiles, STARTS)),
     Metric("sandglass_pool_failures", "counter", (P, "during", "code"), "claims without a sandbox, and fills of the pool that failed",
-           lambda g: g.world.tally.pool_failures.items()),
+           lambda g: _filled(g.world.tally.pool_failures, g.world.profiles, ("claim", "fill"), (*START_CODES, CapacityExhausted.code))),
     Metric("sandglass_pool_problem", "gauge", (P, "code"), "1 while the last fill of the pool failed, with its error code",
            lambda g: [((name, code), 1) for name, code in g.world.pool.last_problem.items()]),
     # sandboxes
@@ -95,14 +106,14 @@ TABLE: tuple[Metric, ...] = (
            "making a sandbox until its kernel is ready: warm ones for the pool, cold ones while somebody waits",
            lambda g: g.world.tally.start_seconds.items()),
     Metric("sandglass_sandbox_start_failures", "counter", (P, "start", "code"), "sandboxes that could not be made",
-           lambda g: g.world.tally.start_failures.items()),
+           lambda g: _filled(g.world.tally.start_failures, g.world.profiles, STARTS, START_CODES)),
     Metric("sandglass_sandboxes_ended", "counter", (P, "reason"),
            "sandboxes ended, by end reason (recycles and losses); `unclaimed`: no session had it",
            lambda g: _filled(g.world.tally.sandboxes_ended, g.world.profiles, ENDS)),
     Metric("sandglass_sandbox_removals_pending", "gauge", (), "sandboxes whose removal the engine has not confirmed",
            _one(lambda g: g.world.sandboxes.removing)),
     Metric("sandglass_sandbox_removal_retries", "counter", ("code",), "removals that failed and are tried again",
-           lambda g: g.world.tally.removal_retries.items()),
+           lambda g: _filled(g.world.tally.removal_retries, (EngineUnavailable.code, RecordsUnavailable.code))),
     # sessions
     Metric("sandglass_sessions", "gauge", ("state",), "sessions by state; `ended` is a moment", _states),
     Metric("sandglass_sessions_created", "counter", (P,), "sessions created", lambda g: _filled(g.world.tally.sessions_created, g.world.profiles)),
@@ -135,7 +146,7 @@ TABLE: tuple[Metric, ...] = (
            "keeping declared files: a `checkpoint` after executions, `persist` at the end of a sandbox, `restore` into the next",
            lambda g: g.world.tally.file_seconds.items()),
     Metric("sandglass_files_failures", "counter", ("step", "code"), "checkpoints, persists and restores that failed; a persist is tried again",
-           lambda g: g.world.tally.file_failures.items()),
+           lambda g: _filled(g.world.tally.file_failures, STEPS, KEEP_CODES)),
     Metric("sandglass_records_errors", "counter", (), "statements that the records did not serve", _one(lambda g: g.world.records.errors)),
     Metric("sandglass_store_errors", "counter", (), "calls that the object store did not serve", _one(lambda g: g.world.store.errors)),
     # the process
