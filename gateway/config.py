@@ -7,6 +7,7 @@ writes ``docs/configuration.md`` to standard output.
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -24,6 +25,8 @@ from .logs import LogSettings
 from .service import world
 
 MAX_FILE_BYTES = 1024 * 1024
+MIN_SCRAPE_TOKEN = 16
+_HEADER_SAFE = re.compile(rb"[!-~]+")
 _JWKS_FILE = "SANDGLASS_JWT_JWKS_FILE"
 _OURS = "SANDGLASS_"
 _TESTS = "SANDGLASS_TEST_"
@@ -73,6 +76,7 @@ class Settings:
     caps: Caps = field(default_factory=Caps)
     retention: Retention = field(default_factory=Retention)
     auth: AuthSettings = field(default_factory=AuthSettings)
+    metrics_token: bytes = field(default=b"", repr=False)
     logging: LogSettings = field(default_factory=LogSettings)
     warnings: tuple[str, ...] = ()
 
@@ -181,6 +185,10 @@ def _contradictions(s: Settings) -> Iterator[str]:
             yield f"SANDGLASS_SECRET: must be {MIN_SECRET_BYTES} random bytes or more"
 
 
+    if s.metrics_token and (len(s.metrics_token) < MIN_SCRAPE_TOKEN or not _HEADER_SAFE.fullmatch(s.metrics_token)):
+        yield f"SANDGLASS_METRICS_TOKEN: must be {MIN_SCRAPE_TOKEN} or more printable ASCII characters without spaces"
+
+
 def _typos(env: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(env):
         if name.startswith(_OURS) and not name.startswith(_TESTS) and name not in NAMES:
@@ -262,7 +270,7 @@ def markdown() -> str:
         "(`2GiB`, `512M`), durations are `90s`, `20m`, `1h30m`, `500ms`, or plain seconds. A value that is not allowed",
         "stops the start with its name and what is allowed; a name that is not known is told as a warning.",
         "",
-        f"{' and '.join(f'`{name}`' for name in SECRETS)} can also be read from a file: `{SECRETS[0]}_FILE` and so on.",
+        f"{', '.join(f'`{name}`' for name in SECRETS)} can also be read from a file: `{SECRETS[0]}_FILE` and so on.",
     ]
     for title, group in TABLE:
         out += ["", f"## {title}", "", "| variable | default | meaning | allowed |", "|---|---|---|---|"]

@@ -219,6 +219,14 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 secret=True,
                 default="made once, in SANDGLASS_STATE",
             ),
+            Variable(
+                "SANDGLASS_METRICS_TOKEN",
+                "metrics_token",
+                TEXT,
+                "token that reads `/metrics` and opens nothing else, 16 characters or more; an admin's token reads them too",
+                secret=True,
+                default="none",
+            ),
         ),
     ),
     (

@@ -48,6 +48,11 @@ class SandglassError(Exception):
             self.retry_after = retry_after
 
 
+def code_of(error: BaseException) -> str:
+    """The code under which any failure is told: what is not in the tree is a ``platform_fault``."""
+    return error.code if isinstance(error, SandglassError) else SandglassError.code
+
+
 class BadRequest(SandglassError):
     """The request is malformed."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from .auth import Pages, Revocations, TokenVerifier
 from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
+from .backends.metrics import Metrics
 from .backends.records import SqliteRecords, make_owner
 from .clock import SystemClock
 from .config import Settings
@@ -34,6 +35,7 @@ from .service.gateway import Gateway
 from .service.monitor import LEASE_TTL_S, Monitor
 from .service.pool import Pool
 from .service.sandboxes import Sandboxes
+from .service.tally import Tally
 from .service.tasks import Tasks
 from .service.world import World
 
@@ -83,6 +85,7 @@ class Server:
         self._image = image
         self.clock = SystemClock()
         self.tasks = Tasks()
+        self.tally = Tally()
         self.stop_requested = asyncio.Event()
         self._incomplete = False
         self._owner = make_owner(self.clock.boot_id())
@@ -105,7 +108,10 @@ class Server:
         problems, trace = await self._look_at_engine(runtime)
         profiles = profiles_of(s, self._image)
         deadlines = Deadlines(self.clock)
-        sandboxes = Sandboxes(runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images=dict.fromkeys(profiles, self._image))
+        sandboxes = Sandboxes(
+            runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images=dict.fromkeys(profiles, self._image),
+            tally=self.tally,
+        )  # fmt: skip
         usable = {name: p for name, p in profiles.items() if name not in problems}
         pool = Pool(
             sandboxes, records, self.clock, self.tasks, profiles=profiles, warm_profiles=list(usable), target=s.pool_target,
@@ -124,6 +130,7 @@ class Server:
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
+        self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 
     async def _adopt(self, adoption: Adoption) -> None:
@@ -168,6 +175,7 @@ class Server:
         deps = Deps(
             verifier, pages, self.clock, origins=frozenset(s.allowed_origins), web_dir=ROOT / "web",
             limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
+            tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token,
         )  # fmt: skip
         sockets, port = http_server.bind(s.host, s.port)
         frame_sockets, frame_port = http_server.bind(s.host, s.frame_port)

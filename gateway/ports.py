@@ -148,7 +148,13 @@ class ObjectWriter(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Keys are slash-separated, of ``[A-Za-z0-9._-]`` segments. Raises StoreUnavailable, NotFound."""
+    """Keys are slash-separated, of ``[A-Za-z0-9._-]`` segments. Raises StoreUnavailable, NotFound.
+
+    ``errors``: how many calls failed because it did not serve, for the operator's figures.
+    """
+
+    @property
+    def errors(self) -> int: ...
 
     async def writer(self, key: str) -> ObjectWriter: ...
     def read(self, key: str) -> AsyncIterator[bytes]:
@@ -267,7 +273,13 @@ class DeclarationRow:
 
 
 class Records(Protocol):
-    """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable."""
+    """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable.
+
+    ``errors``: how many statements failed because it did not serve, for the operator's figures.
+    """
+
+    @property
+    def errors(self) -> int: ...
 
     async def open(self) -> None:
         """Create or migrate the schema."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the documents that follow from the code: docs/states.md and docs/exit-reasons.md.
+"""Write the documents that follow from the code: docs/states.md, docs/exit-reasons.md and docs/metrics.md.
 
 With --check nothing is written, and the exit status says whether they are up to date (a unit test calls it).
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gateway.backends.metrics import catalog  # noqa: E402
 from gateway.domain import execution as ex  # noqa: E402
 from gateway.domain import session as machine  # noqa: E402
 from gateway.domain import session_events as ev  # noqa: E402
@@ -90,9 +91,21 @@ def exit_reasons() -> str:
     return "\n".join(out) + "\n"
 
 
+def metrics() -> str:
+    out = ["# Metrics", "", "Generated from `gateway/backends/metrics_table.py` by `scripts/generate_docs.py`.", ""]
+    out += [
+        "`GET /metrics` answers in Prometheus' text format, to `Authorization: Bearer` with `SANDGLASS_METRICS_TOKEN` or the token of an admin",
+        "of the platform. No label names a user, tenant, session or execution. Counters begin at zero with each process. A histogram `x` is",
+        "shown as `x_bucket` (with `le`), `x_sum` and `x_count`. `deploy/` has a scrape configuration, alerts and a dashboard.",
+        "", "| name | type | labels | meaning |", "|---|---|---|---|",
+    ]  # fmt: skip
+    out += [f"| `{name}` | {kind} | {', '.join(f'`{x}`' for x in labels) or '-'} | {meaning} |" for name, kind, labels, meaning in catalog()]
+    return "\n".join(out) + "\n"
+
+
 def main() -> int:
     stale = []
-    for name, text in (("states.md", states()), ("exit-reasons.md", exit_reasons())):
+    for name, text in (("states.md", states()), ("exit-reasons.md", exit_reasons()), ("metrics.md", metrics())):
         path = ROOT / "docs" / name
         if not path.exists() or path.read_text() != text:
             stale.append(name)

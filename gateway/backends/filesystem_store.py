@@ -45,6 +45,7 @@ class FilesystemStore:
         self._objects = root / "objects"
         self._uploads = root / "uploads"
         self._min_free = min_free
+        self.errors = 0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
 
     async def open(self) -> None:
@@ -71,12 +72,16 @@ class FilesystemStore:
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it in a thread of ours; an OSError becomes StoreUnavailable."""
-        with _errors():
-            try:
-                future = asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
-            except RuntimeError:
-                raise StoreUnavailable("The object store is closed.") from None
-            return await future
+        try:
+            with _errors():
+                try:
+                    future = asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+                except RuntimeError:
+                    raise StoreUnavailable("The object store is closed.") from None
+                return await future
+        except StoreUnavailable:
+            self.errors += 1
+            raise
 
     # ------------------------------------------------------------------ objects
 

@@ -56,6 +56,10 @@ class SqliteRecords:
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
 
+    @property
+    def errors(self) -> int:
+        return self._db.errors
+
     async def open(self) -> None:
         self._db.open()
 

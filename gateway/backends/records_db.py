@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadRequest, Conflict, RecordsUnavailable
+from ..errors import BadRequest, Conflict, RecordsUnavailable, SandglassError
 from .records_schema import MIGRATIONS, READABLE_SINCE
 
 BUSY_MS = 250
@@ -43,17 +43,19 @@ class Database:
         self._readable_since = readable_since
         self._connection: sqlite3.Connection | None = None
         self._checkpoints: _Checkpoints | None = None
+        self.errors = 0
+        """Statements that failed because the file did not serve."""
 
     def open(self) -> None:
         """Connect, check, migrate. Nothing is changed in a file that is refused."""
         if self._connection is not None:
             return
-        with _errors():
+        with self._errors():
             self._make_file()
             self._connection = _connect(self._path)
         try:
             self._prepare()
-            with _errors():
+            with self._errors():
                 self._checkpoints = _Checkpoints(_connect(self._path))
         except BaseException:
             self.close()
@@ -115,14 +117,14 @@ class Database:
 
     def run(self, sql: str, values: Iterable[object] = ()) -> int:
         """How many rows it changed."""
-        with _errors():
+        with self._errors():
             changed = self._open_connection().execute(sql, tuple(values)).rowcount
         self._wrote()
         return changed
 
     def insert(self, sql: str, values: Iterable[object] = ()) -> int:
         """The new row's number."""
-        with _errors():
+        with self._errors():
             number = self._open_connection().execute(sql, tuple(values)).lastrowid or 0
         self._wrote()
         return number
@@ -132,7 +134,7 @@ class Database:
             self._checkpoints.count()
 
     def all(self, sql: str, values: Iterable[object] = ()) -> list[Row]:
-        with _errors():
+        with self._errors():
             return self._open_connection().execute(sql, tuple(values)).fetchall()
 
     def first(self, sql: str, values: Iterable[object] = ()) -> Row | None:
@@ -155,6 +157,15 @@ class Database:
                 if self._open_connection().in_transaction:
                     self.run("ROLLBACK")
             raise
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, UnicodeEncodeError, OverflowError, OSError) as exc:
+            error = _ours(exc)
+            self.errors += isinstance(error, RecordsUnavailable)
+            raise error from exc
 
     def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -215,17 +226,14 @@ def _damaged() -> RecordsUnavailable:
     return error
 
 
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def _ours(exc: Exception) -> SandglassError:
     """The one total map from SQLite's and the system's errors to ours; no path and no statement is told."""
-    try:
-        yield
-    except sqlite3.IntegrityError as exc:
-        raise Conflict("The records refuse this: it refers to what is not there, or is there already.") from exc
-    except sqlite3.DatabaseError as exc:
+    if isinstance(exc, sqlite3.IntegrityError):
+        return Conflict("The records refuse this: it refers to what is not there, or is there already.")
+    if isinstance(exc, sqlite3.DatabaseError):
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            raise _damaged() from exc
+            return _damaged()
         words = {
             sqlite3.SQLITE_BUSY: "The records are locked by another program.",
             sqlite3.SQLITE_LOCKED: "The records are locked by another program.",
@@ -235,8 +243,7 @@ def _errors() -> Iterator[None]:
             sqlite3.SQLITE_CANTOPEN: "The records cannot be opened.",
             sqlite3.SQLITE_IOERR: "The disk that holds the records fails, or is full.",
         }
-        raise RecordsUnavailable(words.get(code, f"The records do not serve ({type(exc).__name__}).")) from exc
-    except (UnicodeEncodeError, OverflowError) as exc:
-        raise BadRequest("A value is not valid Unicode, or a number too large to be recorded.") from exc
-    except OSError as exc:
-        raise RecordsUnavailable(f"The records cannot be opened ({os.strerror(exc.errno or errno.EIO)}).") from exc
+        return RecordsUnavailable(words.get(code, f"The records do not serve ({type(exc).__name__})."))
+    if isinstance(exc, OSError):
+        return RecordsUnavailable(f"The records cannot be opened ({os.strerror(exc.errno or errno.EIO)}).")
+    return BadRequest("A value is not valid Unicode, or a number too large to be recorded.")

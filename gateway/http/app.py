@@ -8,7 +8,7 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, channels, events, executions, files, health, jupyter, notebook_sessions, page, sessions
+from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions
 from .access import access_log
 from .base import NotFoundHandler
 from .deps import Deps
@@ -30,6 +30,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         ("/logout", page.LogoutHandler),
         ("/healthz", health.HealthHandler),
         ("/readyz", health.ReadyHandler),
+        ("/metrics", metrics.MetricsHandler),
         # Jupyter
         ("/api/?", jupyter.VersionHandler),
         ("/api/status", jupyter.StatusHandler),
@@ -93,7 +94,7 @@ def _application(routes: list[Any], common: dict[str, Any] | None) -> Applicatio
         fallback = {"default_handler_class": NotFoundHandler, "default_handler_args": common}
     return Application(
         routes,
-        log_function=access_log(lambda path: path in ("/healthz", "/readyz")),
+        log_function=access_log(lambda path: path in ("/healthz", "/readyz", "/metrics")),
         serve_traceback=False,
         compress_response=False,
         **fallback,

@@ -33,19 +33,13 @@ def authenticate(request: HTTPServerRequest, deps: Deps, *, query: bool) -> Call
     A credential that is given and does not hold is refused; the next kind is not tried, so that nobody acts under
     another name than the one they gave. Raises Unauthenticated, and Forbidden for a cookie from a foreign origin.
     """
-    header = request.headers.get("Authorization", "").strip()
-    if header:
-        scheme, _, value = header.partition(" ")
-        if scheme.lower() not in _SCHEMES:
-            raise Unauthenticated("The Authorization header must be 'Bearer TOKEN' or 'token TOKEN'.")
-        # "token " with nothing behind it is what some clients send when they were given no token.
-        if value.strip():
-            return Caller(_verify(value.strip(), deps), "header")
+    if token := header_token(request):
+        return Caller(verify(token, deps), "header")
     given = request.headers.get(QUERY_TOKEN_HEADER, "")
     if given:
         if not query:
             raise Unauthenticated("?token= is not taken here; use the Authorization header.")
-        return Caller(_verify(given, deps), "query")
+        return Caller(verify(given, deps), "query")
     cookie = request.cookies.get(COOKIE)
     if cookie is not None and cookie.value:
         principal = deps.pages.verify_cookie(cookie.value)
@@ -55,7 +49,17 @@ def authenticate(request: HTTPServerRequest, deps: Deps, *, query: bool) -> Call
     raise Unauthenticated("A token is needed: 'Authorization: Bearer TOKEN'.")
 
 
-def _verify(token: str, deps: Deps) -> Principal:
+def header_token(request: HTTPServerRequest) -> str:
+    """What the Authorization header holds, not checked; empty where there is none. Raises Unauthenticated."""
+    header = request.headers.get("Authorization", "").strip()
+    scheme, _, value = header.partition(" ")
+    if header and scheme.lower() not in _SCHEMES:
+        raise Unauthenticated("The Authorization header must be 'Bearer TOKEN' or 'token TOKEN'.")
+    # "token " with nothing behind it is what some clients send when they were given no token.
+    return value.strip()
+
+
+def verify(token: str, deps: Deps) -> Principal:
     if len(token) > MAX_TOKEN_CHARS:
         raise Unauthenticated("The token is too long to be one of ours.")
     return deps.tokens.verify(token)

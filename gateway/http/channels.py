@@ -110,6 +110,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         self._writer = FrameWriter(
             self.ws_connection.stream,
             self.flow,
+            self.deps.tally,
             closing=self._closing,
             last=self._confirm_later,
             progress=self._heard,
@@ -127,6 +128,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
         self._heard()
+        self.deps.tally.websocket_in += len(message)
         if self.attachment is None:
             return None  # we are closing; whoever speaks here may do so no more
         body: bytes | None = None
@@ -177,6 +179,10 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
                 self._shut(4400, "too many malformed messages")
 
     # -- to the client (``Sink``)
+
+    @property
+    def queued(self) -> int:
+        return self.flow.queued
 
     def deliver(self, entry: Entry) -> int:
         if self._v1:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from ..domain.model import Principal
 from ..ports import Clock
+from ..service.tally import Tally
 from ..service.tasks import Tasks
 from .cache import ByteCache
 from .headers import is_origin
@@ -45,6 +46,12 @@ class Pages(Protocol):
         ...
 
 
+class Figures(Protocol):
+    def text(self) -> bytes:
+        """Every figure, in Prometheus' text format."""
+        ...
+
+
 @dataclass(slots=True)
 class HttpLimits:
     """Bounds of the HTTP layer. Bytes, seconds and counts."""
@@ -78,6 +85,10 @@ class Deps:
     converted: ByteCache = field(default_factory=ByteCache)
     notebooks: Notebooks = field(default_factory=Notebooks)
     tasks: Tasks = field(default_factory=Tasks)
+    tally: Tally = field(default_factory=Tally)
+    figures: Figures | None = None
+    scrape_token: bytes = field(default=b"", repr=False)
+    """Opens ``/metrics`` and nothing else; empty: only an admin's token does."""
 
     @property
     def secure(self) -> bool:

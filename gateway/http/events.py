@@ -37,6 +37,10 @@ class EventSink:
 
     # -- the service's side (``Sink``)
 
+    @property
+    def queued(self) -> int:
+        return self.flow.queued
+
     def deliver(self, entry: Entry) -> int:
         if self.flow.lost:
             raise ConnectionResetError("the client went away")
@@ -103,6 +107,7 @@ class EventsHandler(Authenticated):
                     self.write(data)
                     await self.flush()
                     sink.flow.took(len(data))
+                    self.deps.tally.events_out += len(data)
         finally:
             expiry.cancel()
             sink.lose()

@@ -14,6 +14,7 @@ from functools import partial
 
 from tornado.iostream import IOStream, StreamClosedError
 
+from ..service.tally import Tally
 from .outflow import Outflow
 
 TEXT, BINARY, PING = 0x1, 0x2, 0x9
@@ -41,6 +42,7 @@ class FrameWriter:
         self,
         stream: IOStream,
         flow: Outflow,
+        tally: Tally,
         *,
         closing: Callable[[], bool],
         last: Callable[[], None],
@@ -48,6 +50,7 @@ class FrameWriter:
     ) -> None:
         self._stream = stream
         self._flow = flow
+        self._tally = tally
         self._closing = closing
         self._last = last
         self._progress = progress
@@ -93,6 +96,7 @@ class FrameWriter:
         except StreamClosedError:
             self._flow.lose()
             return
+        self._tally.websocket_out += len(data)
         # What this machine's buffers take at once says nothing of the client; what had to wait for it does.
         sent.add_done_callback(partial(self._sent, len(data), not sent.done()))
 

@@ -18,6 +18,11 @@ Json = dict[str, Any]
 class Sink(Protocol):
     """One client's end of an attachment: a websocket or an event stream."""
 
+    @property
+    def queued(self) -> int:
+        """Bytes delivered that have not left yet."""
+        ...
+
     def deliver(self, entry: Entry) -> int:
         """Send without blocking; returns the bytes that are now queued towards this client."""
         ...

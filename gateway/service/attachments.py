@@ -26,12 +26,16 @@ class Reader:
         self._owner = owner
         self._sink = sink
         self._cursor = cursor
-        self._jupyter = jupyter
+        self.jupyter = jupyter
         self._pump: asyncio.Task[None] | None = None
         self.open = True
 
+    @property
+    def queued(self) -> int:
+        return self._sink.queued
+
     def _wants(self, entry: Entry) -> bool:
-        if self._jupyter:
+        if self.jupyter:
             return entry.kind == EntryKind.MESSAGE and entry.target in ("", self.key)
         return entry.kind in (EntryKind.MESSAGE, EntryKind.NOTICE, EntryKind.STATE)
 
@@ -87,7 +91,7 @@ class Reader:
 
     def confirm(self, index: int) -> None:
         """The client has everything up to ``index``; survives a restart of the gateway."""
-        if self._jupyter and index <= self._cursor:
+        if self.jupyter and index <= self._cursor:
             self._owner.journal.set_position(self.key, index)
 
     def detach(self) -> None:
@@ -114,6 +118,15 @@ class Attachments:
 
     def __len__(self) -> int:
         return len(self._readers)
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes delivered to clients that their connections have not taken yet."""
+        return sum(reader.queued for reader in self._readers.values())
+
+    @property
+    def jupyter_count(self) -> int:
+        return sum(1 for reader in self._readers.values() if reader.jupyter)
 
     def attach(self, key: str, sink: Sink, *, after: int | None, jupyter: bool) -> Reader:
         """See ``SessionFacade.attach``."""

@@ -52,6 +52,7 @@ from ..errors import (
 )
 from ..ports import DeclarationRow
 from .keeping import describe
+from .pool import UNCLAIMED
 from .sandboxes import Sandbox
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Effects:
             s.dispatch(StartFailed(reason, error.detail))
             return
         if s.core.state is not SessionState.STARTING or s.core.sandbox_id:
+            s.world.tally.sandboxes_ended[s.profile.name, UNCLAIMED] += 1
             await sandbox.link.close()
             await s.world.sandboxes.destroy(sandbox.row)
             s.world.pool.released()
@@ -160,7 +162,8 @@ class Effects:
         if sandbox is None:
             return
         try:
-            s.restored, failed = await s.keeper.restore(sandbox.link)
+            with s.world.tally.files("restore", s.world.clock):
+                s.restored, failed = await s.keeper.restore(sandbox.link)
         except SandglassError as error:
             self.start_error = error
             s.dispatch(StartFailed(ExitReason.PLATFORM_FAULT, f"Kept files could not be restored: {error.detail}"))
@@ -357,7 +360,8 @@ class Effects:
             s.dispatch(SandboxGone(sandbox_id, EndReason.CRASH))
             return
         try:
-            saved = await s.keeper.persist(sandbox.link, generation=s.core.generation - 1, execution_id="")
+            with s.world.tally.files("persist", s.world.clock):
+                saved = await s.keeper.persist(sandbox.link, generation=s.core.generation - 1, execution_id="")
         except (StoreUnavailable, RecordsUnavailable) as error:
             log.error("declared files cannot be stored", extra={"session": s.session_id, "why": error.detail})
             s.dispatch(PersistFailed(sandbox_id))
@@ -384,6 +388,7 @@ class Effects:
                 return
             row = found
         row.reason = s.core.reason
+        s.world.tally.sandboxes_ended[s.profile.name, row.reason] += 1
         await s.world.sandboxes.destroy(row)
         s.world.pool.released()
         s.keeper.forget_sandbox()
@@ -402,9 +407,10 @@ class Effects:
         if sandbox is None or s.core.state is not SessionState.ACTIVE or s.core.busy:
             return
         try:
-            saved = await s.keeper.persist(
-                sandbox.link, generation=s.core.generation, execution_id=execution_id, budget=s.world.caps.checkpoint_bytes
-            )
+            with s.world.tally.files("checkpoint", s.world.clock):
+                saved = await s.keeper.persist(
+                    sandbox.link, generation=s.core.generation, execution_id=execution_id, budget=s.world.caps.checkpoint_bytes
+                )
         except SandglassError as error:
             log.warning("checkpoint failed", extra={"session": s.session_id, "why": error.code})
             return

@@ -113,6 +113,7 @@ class Gateway:
     # --- making -------------------------------------------------------------------------------------------------------
 
     async def create_session(self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest") -> SessionFacade:
+        asked = self.world.clock.boottime()
         chosen = self._known(profile)
         if not self.world.pool.has_warm(chosen.name):
             # said at once and by its name, before anything is promised
@@ -129,8 +130,10 @@ class Gateway:
             profile=chosen.name, state=SessionState.NEW, generation=1, created_at=now, last_activity=now,
         )  # fmt: skip
         session = self.open(row, Session(chosen.lifetimes), chosen)
+        session.asked_at = asked
         await self.world.records.put_session(session.snapshot())
         await self.record(principal, f"{source}:session:create", row.session_id, profile=chosen.name)
+        self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())
         return Access(session)
 

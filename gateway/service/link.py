@@ -27,6 +27,7 @@ from ..protocol.frames import (
     encode_ack,
 )
 from .filestream import FileStream
+from .tally import Tally
 from .tasks import Tasks
 
 log = logging.getLogger("sandglass.link")
@@ -49,7 +50,7 @@ class SandboxLink:
     ``on_event(name, event)``: a relay event. ``on_lost(error)``: once, when the stream ended or broke.
     """
 
-    def __init__(self, stream: ByteStream, tasks: Tasks, sandbox_id: str, epoch: int, limits: Json) -> None:
+    def __init__(self, stream: ByteStream, tasks: Tasks, sandbox_id: str, epoch: int, limits: Json, tally: Tally | None = None) -> None:
         self.sandbox_id = sandbox_id
         self.epoch = epoch
         self.hello: Json = {}
@@ -60,6 +61,7 @@ class SandboxLink:
         self._stream = stream
         self._tasks = tasks
         self._limits = limits
+        self._tally = Tally() if tally is None else tally
         self._parser = Parser()
         self._outbox = Outbox(epoch)
         self._inbox = Inbox()
@@ -100,11 +102,11 @@ class SandboxLink:
         self.marker = marker
         self._inbox = Inbox(received)
         self._fresh = set(range(LANES))
-        self._stream.write(marker)
+        self._write(marker)
         body = {"protocol": PROTOCOL_VERSION, "epoch": self.epoch, "received": list(received), "limits": self._limits}
         outbox = Outbox(self.epoch)
         outbox.put_unnumbered(Kind.ATTACH, json.dumps(body).encode())
-        self._stream.write(outbox.next_frames())
+        self._write(outbox.next_frames())
         self.hello = await self._hello(timeout_s)
         numbers = self.hello.get("received")
         if not (isinstance(numbers, list) and len(numbers) == LANES and all(isinstance(n, int) and n >= 0 for n in numbers)):
@@ -145,6 +147,7 @@ class SandboxLink:
                 if not data:
                     break
                 self.last_heard = asyncio.get_running_loop().time()
+                self._tally.stream_in += len(data)
                 for message in self._parser.feed(data):
                     self._dispatch(message)
                 if len(data) >= 128 * 1024:
@@ -220,7 +223,7 @@ class SandboxLink:
         self._unacked_messages = self._unacked_bytes = 0
         if self.lost is None:
             with contextlib.suppress(SandglassError):
-                self._stream.write(encode_ack(tuple(self._inbox.received), self.epoch))
+                self._write(encode_ack(tuple(self._inbox.received), self.epoch))
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -316,12 +319,16 @@ class SandboxLink:
             self._outbox.put_unnumbered(kind, body)
             self._flush()
 
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._tally.stream_out += len(data)
+
     def _flush(self) -> None:
         if self._writer_busy:
             return
         try:
             while self._outbox.pending and self._stream.queued < STREAM_QUEUE:
-                self._stream.write(self._outbox.next_frames())
+                self._write(self._outbox.next_frames())
         except SandglassError as error:
             self._fail(error)
             return

@@ -81,6 +81,8 @@ class LiveSession:
         self._pump: asyncio.Task[None] | None = None
         self._mail: deque[Event] = deque()
         self._stepping = False
+        self.asked_at: float | None = None
+        """Boot time of the request that a sandbox starts for."""
         self._announcing = False
         self._announce_timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
@@ -111,6 +113,8 @@ class LiveSession:
             return
         log.debug("step", extra={"session": self.session_id, "event": type(event).__name__, "state": self.core.state})
         self._sync_timers()
+        if self.core.state is not before.state:
+            self._time_start(before)
         if commands or self.core.state is not before.state:
             later = [c for c in commands if not self.effects.at_once(c)]
             self._effects.append((self.snapshot(), later))
@@ -123,6 +127,17 @@ class LiveSession:
         else:
             self.announce()
         self.wake()
+
+    def _time_start(self, before: Session) -> None:
+        """From the request (or the work that woke a dormant session) until it is active."""
+        state, now = self.core.state, self.world.clock.boottime()
+        if state is SessionState.STARTING:
+            self.asked_at = now if self.asked_at is None else self.asked_at
+        elif state in (SessionState.ACTIVE, SessionState.DORMANT, SessionState.ENDED):
+            asked, self.asked_at = self.asked_at, None
+            if asked is not None and state is SessionState.ACTIVE:
+                opened = "new" if self.core.generation == 1 else "again"
+                self.world.tally.active_seconds[self.profile.name, opened].observe(now - asked)
 
     def wake(self) -> None:
         """Whoever waits for a change looks again."""
@@ -341,6 +356,7 @@ class LiveSession:
         self.announce()
         self._announce()
         self.ended.set()
+        self.world.tally.sessions_ended[(self.core.reason,)] += 1
         for name in self._armed:
             self.world.deadlines.disarm((self.session_id, name))
         self.world.deadlines.disarm((self.session_id, "checkpoint"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.model import Profile, SandboxState
 from ..domain.pool import Backoff, deficit
-from ..errors import CapacityExhausted, SandglassError
+from ..errors import CapacityExhausted, SandglassError, code_of
 from ..ports import Clock, Records
 from .link import SandboxLink
 from .sandboxes import Sandbox, Sandboxes
@@ -18,6 +18,8 @@ from .tasks import Tasks
 
 log = logging.getLogger("sandglass.pool")
 MAX_AGE_S = 3600.0
+UNCLAIMED = "unclaimed"
+"""Among the end reasons in figures: of a sandbox that no session got to use (old, lost, too late, or left at the stop)."""
 Json = dict[str, Any]
 
 
@@ -47,6 +49,7 @@ class Pool:
         """Sandboxes claimed and not yet destroyed."""
         self.claims = self.hits = 0
         self.last_problem: dict[str, str] = {}
+        self._tally = sandboxes.tally
 
     def has_warm(self, profile: str) -> bool:
         return any(s.link.lost is None for s in self._warm[profile])
@@ -65,21 +68,26 @@ class Pool:
     async def obtain(self, profile: str) -> Sandbox:
         """A claimed sandbox, warm or made now. Raises CapacityExhausted, EngineUnavailable, ImageUnavailable, ..."""
         if self.live >= self._max_live:
+            self._tally.pool_failures[profile, "claim", CapacityExhausted.code] += 1
             raise CapacityExhausted(f"All {self._max_live} sandboxes of this gateway are in use.")
         self.live += 1
         self.claims += 1
         try:
-            sandbox = self.claim_nowait(profile)
+            sandbox, kind = self.claim_nowait(profile), "warm"
             if sandbox is not None:
                 self.hits += 1
             else:
                 # a waiting person goes before the pool's own refill: no semaphore here
+                kind = "cold"
                 sandbox = await self._sandboxes.create(self._profiles[profile])
             sandbox.row.state, sandbox.row.claimed_at = SandboxState.CLAIMED, self._clock.now()
+            self._tally.claims[profile, kind] += 1
             self.maintain()
             return sandbox
-        except BaseException:
+        except BaseException as error:
             self.live -= 1
+            if isinstance(error, Exception):
+                self._tally.pool_failures[profile, "claim", code_of(error)] += 1
             raise
 
     def released(self) -> None:
@@ -124,6 +132,7 @@ class Pool:
         except SandglassError as error:
             self._backoff[name].failed(self._clock.boottime())
             self.last_problem[name] = error.code
+            self._tally.pool_failures[name, "fill", error.code] += 1
             log.warning("the pool could not be filled", extra={"profile": name, "why": error.code, "detail": error.detail})
         else:
             self._backoff[name].succeeded()
@@ -141,6 +150,7 @@ class Pool:
         self._tasks.spawn(self._drop(sandbox), f"pool-drop-{sandbox.sandbox_id[:8]}")
 
     async def _drop(self, sandbox: Sandbox) -> None:
+        self._tally.sandboxes_ended[sandbox.profile.name, UNCLAIMED] += 1
         await sandbox.link.close()
         await self._sandboxes.destroy(sandbox.row)
 
@@ -156,6 +166,13 @@ class Pool:
         for warm in self._warm.values():
             warm.clear()
         await asyncio.gather(*drops, return_exceptions=True)
+
+    @property
+    def max_live(self) -> int:
+        return self._max_live
+
+    def target(self, profile: str) -> int:
+        return self._target if profile in self._warmed else 0
 
     def statistics(self) -> Json:
         return {

@@ -272,6 +272,7 @@ class Runs:
         row.data["output"] = {"bytes": run.output_bytes, "messages": run.output_messages}
         row.data["trace"] = self._trace(run)
         self._count_failures(row.exit_reason)
+        self._count(row)
         action = ex.next_action(run.e.exit_reason, self._failures)
         row.data["next_action"] = action
         log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **row.data["trace"]})
@@ -304,6 +305,13 @@ class Runs:
 
     async def _save(self, run: Run) -> None:
         await self._s.insist(lambda: self._s.world.records.put_execution(run.row))
+
+    def _count(self, row: ExecutionRow) -> None:
+        tally = self._s.world.tally
+        tally.executions[row.source, row.exit_reason] += 1
+        if row.started_at is not None and row.finished_at is not None:
+            tally.execution_seconds[(row.source,)].observe(row.finished_at - row.started_at)
+            tally.execution_wait_seconds[(row.source,)].observe(row.started_at - row.created_at)
 
     def _count_failures(self, reason: str) -> None:
         if reason == ExitReason.OK:

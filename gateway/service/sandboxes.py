@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..domain.model import Limits, Profile, SandboxState
-from ..errors import EngineUnavailable, SandboxLost, SandglassError
-from ..ports import Clock, Records, SandboxRow, SandboxRuntime, SandboxSpec
+from ..errors import EngineUnavailable, SandboxLost, SandglassError, code_of
+from ..ports import ByteStream, Clock, Records, SandboxRow, SandboxRuntime, SandboxSpec
 from .link import SandboxLink
+from .tally import Tally
 from .tasks import Tasks
 
 log = logging.getLogger("sandglass.sandboxes")
@@ -55,7 +56,7 @@ class Sandboxes:
 
     def __init__(
         self, runtime: SandboxRuntime, records: Records, clock: Clock, tasks: Tasks, *, instance: str, epoch: int,
-        images: dict[str, str],
+        images: dict[str, str], tally: Tally | None = None,
     ) -> None:  # fmt: skip
         """``images``: profile name -> image reference."""
         self._runtime = runtime
@@ -66,6 +67,7 @@ class Sandboxes:
         self._epoch = epoch
         self._images = images
         self._slots: set[int] = set()
+        self.tally = Tally() if tally is None else tally
         self.removing = 0
         self.created = 0
         self.create_failures = 0
@@ -95,13 +97,14 @@ class Sandboxes:
             relay_uid=uid, user_uid=uid + 1, marker="", epoch=self._epoch, created_at=self._clock.now(),
         )  # fmt: skip
         link: SandboxLink | None = None
+        kind, began = "warm" if warm else "cold", self._clock.boottime()
         try:
             await self._records.put_sandbox(row)
             spec = SandboxSpec(row.sandbox_id, self._instance, profile, self._images[profile.name], uid, uid + 1, uid + 2, {})
             row.engine_id = await self._runtime.create(spec)
             await self._records.put_sandbox(row)
             stream = await self._runtime.attach(row.engine_id)
-            link = SandboxLink(stream, self._tasks, row.sandbox_id, self._epoch, relay_limits(profile.limits))
+            link = self._link(stream, row.sandbox_id, self._epoch, profile)
             await self._runtime.start(row.engine_id)
             await link.open_fresh(START_TIMEOUT_S)
             row.marker = link.marker.hex()
@@ -111,6 +114,8 @@ class Sandboxes:
             await self._records.put_sandbox(row)
         except BaseException as error:
             self.create_failures += 1
+            if isinstance(error, Exception):
+                self.tally.start_failures[profile.name, kind, code_of(error)] += 1
             if link is not None:
                 await link.close()
             self._tasks.spawn(self.destroy(row), f"destroy-{row.sandbox_id[:8]}")
@@ -118,7 +123,11 @@ class Sandboxes:
                 raise
             raise EngineUnavailable("a sandbox could not be created") from error
         self.created += 1
+        self.tally.start_seconds[profile.name, kind].observe(self._clock.boottime() - began)
         return sandbox
+
+    def _link(self, stream: ByteStream, sandbox_id: str, epoch: int, profile: Profile) -> SandboxLink:
+        return SandboxLink(stream, self._tasks, sandbox_id, epoch, relay_limits(profile.limits), self.tally)
 
     async def _first_kernel(self, sandbox: Sandbox, warm: bool) -> None:
         ready: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
@@ -148,7 +157,7 @@ class Sandboxes:
         row.epoch = max(self._epoch, row.epoch + 1)
         await self._records.put_sandbox(row)
         stream = await self._runtime.attach(row.engine_id)
-        link = SandboxLink(stream, self._tasks, row.sandbox_id, row.epoch, relay_limits(profile.limits))
+        link = self._link(stream, row.sandbox_id, row.epoch, profile)
         try:
             await link.open_again(bytes.fromhex(row.marker), received, 20.0)
         except BaseException:
@@ -175,6 +184,7 @@ class Sandboxes:
                 except SandglassError as error:
                     delay = REMOVE_RETRY_S[min(attempt, len(REMOVE_RETRY_S) - 1)]
                     attempt += 1
+                    self.tally.removal_retries[(error.code,)] += 1
                     log.warning("removal failed, will try again", extra={"sandbox": row.sandbox_id, "why": error.code})
                     await asyncio.sleep(delay)
             self._slots.discard((row.relay_uid - UID_BASE) // UIDS_A_SLOT)

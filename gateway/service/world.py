@@ -13,6 +13,7 @@ from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
 from .pool import Pool
 from .sandboxes import Sandboxes
+from .tally import Tally
 from .tasks import Tasks
 
 if TYPE_CHECKING:
@@ -54,3 +55,7 @@ class World:
     """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
+
+    @property
+    def tally(self) -> Tally:
+        return self.sandboxes.tally

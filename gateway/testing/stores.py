@@ -37,6 +37,7 @@ class MemoryRecords:
 
     def __init__(self, is_gone: Callable[[str, str], bool] = lambda owner, asking: False) -> None:
         self.failing: SandglassError | None = None
+        self.errors = 0
         self._is_gone = is_gone
         self._lease = ("", 0, 0.0)
         self._sessions: dict[str, SessionRow] = {}
@@ -49,6 +50,7 @@ class MemoryRecords:
 
     def _serve(self, session_id: str = "") -> None:
         if self.failing is not None:
+            self.errors += 1
             raise self.failing
         if session_id and session_id not in self._sessions:
             raise Conflict("There is no such session.")
@@ -221,11 +223,13 @@ class MemoryStore:
 
     def __init__(self, room: int = 1 << 40) -> None:
         self.failing: SandglassError | None = None
+        self.errors = 0
         self.room = room
         self.objects: dict[str, bytes] = {}
 
     def _serve(self) -> None:
         if self.failing is not None:
+            self.errors += 1
             raise self.failing
 
     async def open(self) -> None:

@@ -118,6 +118,7 @@ BAD = {
     "JWT_ALGORITHMS": ["none", "HS256,none", "HS512", ","],
     "JWT_KEY": ["short", "a" * 64, "-----BEGIN PUBLIC KEY-----"],
     "SECRET": ["short"],
+    "METRICS_TOKEN": ["short-of-sixteen"[:-1], "sixteen characters, but spaces", "schlüssel-mit-umlaut"],
     "LOG_LEVEL": ["verbose"],
     "DEFAULT_PROFILE": ["a b", "../x"],
     "MESSAGE": ["65MiB"],
@@ -134,7 +135,7 @@ def test_a_bad_value_is_one_clear_error(name: str, value: str) -> None:
     said = str(caught.value)
     assert said.count("\n") == 0
     assert f"SANDGLASS_{name}" in said
-    if name in ("JWT_KEY", "SECRET"):
+    if name in ("JWT_KEY", "SECRET", "METRICS_TOKEN"):
         assert value not in said
     elif name != "JWT_ALGORITHMS":
         assert repr(value) in said or value in said
@@ -191,7 +192,7 @@ def test_a_jwk_set_is_read_and_checked(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_shown_anywhere() -> None:
-    s = read(JWT_KEY=SECRET, SECRET=SECRET[::-1])
+    s = read(JWT_KEY=SECRET, SECRET=SECRET[::-1], METRICS_TOKEN=SECRET + SECRET[::-1])
     for said in (repr(s), str(s), repr(describe(s)), repr(s.auth)):
         assert SECRET not in said
         assert SECRET[::-1] not in said

@@ -40,9 +40,13 @@ class Client:
         self.code = ""
         self.slow = False
 
+    @property
+    def queued(self) -> int:
+        return 100_000_000 if self.slow else 0
+
     def deliver(self, entry: Entry) -> int:
         self.entries.append(entry)
-        return 100_000_000 if self.slow else 0
+        return self.queued
 
     async def flushed(self) -> None:
         while self.slow:
