@@ -60,6 +60,7 @@ def test_uploads_have_an_outcome_each(gateway: Gateway, person: Callable[..., Pe
     expect(conflict).to_be_visible()
     expect(alice.kept("in/three.csv")).to_be_visible()
     conflict.get_by_role("button", name="Replace one.csv").click()
+    expect(page.locator(".uploads li").filter(has_text="one.csv").filter(has_text="uploaded, 5 B")).to_be_visible()
     expect(page.locator(".uploads li.failed")).to_have_count(0)
     entry = alice.run("print(open('in/one.csv').read().strip())")
     expect(entry.locator(".text-output")).to_contain_text("99")
