@@ -168,9 +168,10 @@ class Access:
 
     async def list_executions(self) -> list[Json]:
         s = self._s
+        s.runs.settle()
         rows = await s.world.records.list_executions(self.session_id)
         known = {r.execution_id for r in rows}
-        values = [s.runs.to_json(row, s.runs.by_id(row.execution_id)) for row in rows]
+        values = [s.runs.to_json(run.row if run else row, run) for row in rows for run in (s.runs.by_id(row.execution_id),)]
         waiting = [r for r in s.runs.open.values() if r.row.execution_id not in known]
         return values + [s.runs.to_json(r.row, r) for r in waiting]
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sandglass.runs")
 Json = dict[str, Any]
 SAVE_AFTER_S = 0.3
+SETTLE_AFTER_S = 0.005
+"""What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
 QUEUED_AFTER_S = 0.02
 """An execution that has begun by then is not announced as queued."""
 
@@ -48,7 +50,6 @@ class Run:
     output_messages: int = 0
     dropped_bytes: int = 0
     dropped_messages: int = 0
-    finishing: bool = False
     save_timer: asyncio.TimerHandle | None = None
     announce_timer: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,6 +70,7 @@ class Runs:
         """msg_id -> execution id of the latest ones, finished or not."""
         self._closing: dict[str, Run] = {}
         """By execution id: finished, and not yet in the records as such."""
+        self._settle_timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self._last_failure = ""
 
@@ -142,6 +144,8 @@ class Runs:
         run.forwarded = self._s.ran = True
         send(run.body)
         run.body = b""
+        if self._settle_timer is not None:
+            asyncio.get_running_loop().call_soon(self.settle)
         if not was_busy:
             self._s.telling.clear_warnings(idle_only=True)
             self._s.dispatch(Busy())
@@ -234,10 +238,8 @@ class Runs:
     def fail_all(self, reason: ExitReason, detail: str = "") -> None:
         """Every open execution ends here. One that a limit hit keeps its own word; the others lost their kernel."""
         others = ExitReason.KERNEL_DIED if reason in (ExitReason.TIMEOUT, ExitReason.CPU_LIMIT) else reason
+        self.settle()
         for run in list(self.open.values()):
-            if run.e.complete:
-                self._finish(run, None)
-                continue
             own = reason if run.e.state is ExecutionState.RUNNING else others
             if not run.forwarded and reason is ExitReason.MEMORY_LIMIT:
                 own = ExitReason.KERNEL_DIED
@@ -250,10 +252,21 @@ class Runs:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _maybe_finish(self, run: Run) -> None:
-        if run.e.complete and not run.finishing:
-            # not at once: what the client waits for goes to its socket first
-            run.finishing = True
-            asyncio.get_running_loop().call_soon(self._finish, run, None)
+        if not run.e.complete:
+            return
+        loop = asyncio.get_running_loop()
+        if run.rest:
+            loop.call_soon(self.settle)  # somebody may wait for the record; the messages go to the sockets first all the same
+        elif self._settle_timer is None:
+            self._settle_timer = loop.call_later(SETTLE_AFTER_S, self.settle)
+
+    def settle(self) -> None:
+        """Finish what is complete. Whoever shows executions calls this first."""
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+            self._settle_timer = None
+        for run in [run for run in self.open.values() if run.e.complete]:
+            self._finish(run, None)
 
     def _finish(self, run: Run, forced: ExitReason | None) -> None:
         if self.open.pop(run.e.msg_id, None) is None:
@@ -418,6 +431,7 @@ class Runs:
 
     async def find(self, execution_id: str) -> tuple[ExecutionRow, Run | None]:
         """Raises NotFound, also for one of another session."""
+        self.settle()
         run = self.by_id(execution_id)
         if run is not None:
             return run.row, run

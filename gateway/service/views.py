@@ -27,6 +27,7 @@ def wall(session: LiveSession, at: float | None) -> float | None:
 
 def session_json(s: LiveSession) -> Json:
     """The Session of a living session."""
+    s.runs.settle()
     core, row = s.core, s.row
     running = s.runs.running
     return {
