@@ -72,7 +72,7 @@ def typed_error(error: BaseException) -> SandglassError | None:
     if not isinstance(error, ENGINE_ERRORS):
         return None
     if isinstance(error, docker.errors.ImageNotFound):
-        return ImageUnavailable("the kernel image is not in the engine: run `sandglass image build`")
+        return ImageUnavailable("the kernel image is not in the engine: `make run` builds it when it starts")
     if isinstance(error, docker.errors.NotFound):
         return SandboxLost("the engine has no such sandbox")
     if isinstance(error, docker.errors.APIError):

@@ -1,5 +1,6 @@
 """The kernel's process, from the fork on: it lets go of everything of the zygote's, becomes the user, and only then creates anything."""
 
+import functools
 import importlib
 import json
 import os
@@ -36,6 +37,7 @@ def preload():
     for name in PRELOAD:
         importlib.import_module(name)
     del sys.modules["debugpy"]
+    _application()
     _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -124,7 +126,9 @@ def _reseed(threads):
         sys.modules["threadpoolctl"].threadpool_limits(threads)
 
 
+@functools.cache
 def _application():
+    """The application's class and its configuration, made before the fork: making the class takes milliseconds."""
     import zmq
     from ipykernel.kernelapp import IPKernelApp
     from traitlets.config import Config

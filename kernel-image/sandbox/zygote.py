@@ -4,6 +4,7 @@
 byte  meaning                                 reports (kind, number, value)
 ====  ======================================  ======================================================================
 F     fork the next life                      ``S`` life, pid once the child has become the user; ``X`` life, wait status
+P     fork already, the child waits for ``F``
 I     SIGINT to the kernel's process group
 L     one more step of the imports            ``L`` steps left
 ====  ======================================  ======================================================================
@@ -18,6 +19,7 @@ import struct
 import sys
 
 REPORT = struct.Struct("<cxxxIi")
+LIFE = struct.Struct("<I")
 COMMANDS, REPORTS = 3, 4
 STEPS = (
     ("numpy",),
@@ -52,6 +54,8 @@ class Zygote:
         self.gc, self.select, self.signal = gc, select, signal
         self.life = 0
         self.pid = None
+        # the child that was forked in advance, and where it waits to be told its life's number
+        self.waiting, self.go = None, -1
         self.step = 0
         self.wake, woken = os.pipe()
         for fd in (self.wake, woken):
@@ -74,21 +78,56 @@ class Zygote:
                 return
             if pid == 0:
                 return
+            if pid == self.waiting:
+                self.dismiss()
             if pid == self.pid:
                 self.pid = None
                 report(b"X", self.life, status)
 
     def fork(self):
+        """True in the child."""
         self.life += 1
+        if self.waiting is not None:
+            os.write(self.go, LIFE.pack(self.life))
+            self.pid = self.waiting
+            self.dismiss()
+            return False
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self.wake)
-            self.signal.set_wakeup_fd(-1)
-            os.close(self.woken)
-            os.close(COMMANDS)
-            self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
+            self.leave()
             return True
         return False
+
+    def prepare(self):
+        """Copying the page tables takes milliseconds: it is done while the old kernel is killed. True in the child, when it is told to go on."""
+        if self.waiting is not None:
+            return False
+        come, self.go = os.pipe()
+        self.waiting = os.fork()
+        if self.waiting:
+            os.close(come)
+            return False
+        os.close(self.go)
+        self.leave()
+        number = os.read(come, LIFE.size)
+        if not number:
+            os._exit(0)  # it is not needed, or the zygote is gone
+        os.close(come)
+        (self.life,) = LIFE.unpack(number)
+        return True
+
+    def dismiss(self):
+        """No child waits any more: it runs, it has ended, or it is to end."""
+        os.close(self.go)
+        self.waiting, self.go = None, -1
+
+    def leave(self):
+        """In a child: nothing of the zygote's own is kept."""
+        os.close(self.wake)
+        self.signal.set_wakeup_fd(-1)
+        os.close(self.woken)
+        os.close(COMMANDS)
+        self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
 
     def run(self):
         """Returns in a child, with the life's number."""
@@ -102,9 +141,9 @@ class Zygote:
                     self.reap()
                     continue
                 byte = os.read(COMMANDS, 1)
-                if byte == b"F":
+                if byte in (b"F", b"P"):
                     self.reap()
-                    if self.fork():
+                    if self.fork() if byte == b"F" else self.prepare():
                         return self.life
                 elif byte == b"I" and self.pid is not None:
                     # the kernel leads its session: what it started in the foreground is interrupted with it
@@ -113,6 +152,8 @@ class Zygote:
                     except OSError:
                         pass
                 elif byte == b"L":
+                    if self.waiting is not None:
+                        self.dismiss()  # it would lack what comes now
                     if self.step < len(STEPS):
                         load(self.step)
                         self.step += 1

@@ -40,6 +40,11 @@ class Ports(Protocol):
         ...
 
     def fork(self) -> None: ...
+
+    def prepare(self) -> None:
+        """Let the zygote have the next fork ready."""
+        ...
+
     def sigint(self) -> None: ...
     def load(self) -> None:
         """Ask the zygote for its next step of imports; ``loaded`` follows."""
@@ -145,6 +150,8 @@ class Life:
         self._deadlines["kill"] = now + KILL_S
         if self._dropped or not self._alive:
             self._ports.kill_user()
+        if how == "restart":
+            self._ports.prepare()
 
     def interrupt(self, now: float, done: Done, grace_s: float) -> None:
         done({"ok": True, "busy": bool(self._busy)})

@@ -219,6 +219,9 @@ class Relay:
     def fork(self) -> None:
         self._zygote.say(b"F")
 
+    def prepare(self) -> None:
+        self._zygote.say(b"P")
+
     def sigint(self) -> None:
         self._zygote.say(b"I")
 

@@ -159,7 +159,7 @@ def test_restart_kills_first_and_holds_what_comes_meanwhile(script: Script) -> N
     script.request("running")
     script.take()
     script.restart(after=script.number + 1)
-    assert script.take() == ["kill_user"]
+    assert script.take() == ["kill_user", "prepare"]
     script.request("for the old one")
     script.request("for the new one")
     script.life.killed(script.now, 0)
@@ -179,7 +179,7 @@ def test_a_fork_that_is_not_the_user_yet_is_killed_only_after_it_is(script: Scri
     script.start()
     script.take()
     script.restart()
-    assert script.take() == []
+    assert script.take() == ["prepare"]
     script.life.started(1)
     assert script.take() == ["kill_user"]
     script.life.exited(script.now, 1, 9)
