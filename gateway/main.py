@@ -115,7 +115,7 @@ class Server:
         usable = {name: p for name, p in profiles.items() if name not in problems}
         pool = Pool(
             sandboxes, records, self.clock, self.tasks, profiles=profiles, warm_profiles=list(usable), target=s.pool_target,
-            max_live=s.caps.max_live,
+            max_live=s.caps.max_live, parallel=max(1, (os.cpu_count() or 1) // 2),
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",

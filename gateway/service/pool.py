@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..domain.model import Profile, SandboxState
-from ..domain.pool import Backoff, deficit
+from ..domain.pool import Backoff, Rate, Stock, plan, to_evict
 from ..errors import CapacityExhausted, SandglassError, code_of
 from ..ports import Clock, Records
 from .link import SandboxLink
@@ -17,7 +17,8 @@ from .sandboxes import Sandbox, Sandboxes
 from .tasks import Tasks
 
 log = logging.getLogger("sandglass.pool")
-MAX_AGE_S = 3600.0
+REFILL_AFTER_S = 0.75
+"""A claim is followed by somebody's first cell: making the next sandbox does not compete with it."""
 UNCLAIMED = "unclaimed"
 """Among the end reasons in figures: of a sandbox that no session got to use (old, lost, too late, or left at the stop)."""
 Json = dict[str, Any]
@@ -28,7 +29,7 @@ class Pool:
 
     def __init__(
         self, sandboxes: Sandboxes, records: Records, clock: Clock, tasks: Tasks, *, profiles: dict[str, Profile],
-        warm_profiles: Iterable[str], target: int, max_live: int, parallel: int = 2,
+        warm_profiles: Iterable[str], target: int, max_live: int, parallel: int = 1,
     ) -> None:  # fmt: skip
         """``target``: warm ones kept a profile; ``max_live``: all sandboxes of this gateway; ``parallel``: creations at once."""
         self._sandboxes = sandboxes
@@ -42,7 +43,8 @@ class Pool:
         self._warm: dict[str, deque[Sandbox]] = {name: deque() for name in profiles}
         self._creating = dict.fromkeys(profiles, 0)
         self._backoff = {name: Backoff() for name in profiles}
-        self._slots = asyncio.Semaphore(parallel)
+        self._parallel = parallel
+        self._rate = Rate()
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self.live = 0
@@ -77,12 +79,13 @@ class Pool:
             if sandbox is not None:
                 self.hits += 1
             else:
-                # a waiting person goes before the pool's own refill: no semaphore here
+                # a waiting person goes before the pool's own refill, whatever is in flight
                 kind = "cold"
+                self._make_room()
                 sandbox = await self._sandboxes.create(self._profiles[profile])
             sandbox.row.state, sandbox.row.claimed_at = SandboxState.CLAIMED, self._clock.now()
             self._tally.claims[profile, kind] += 1
-            self.maintain()
+            self._later(REFILL_AFTER_S)
             return sandbox
         except BaseException as error:
             self.live -= 1
@@ -95,24 +98,41 @@ class Pool:
         self.live -= 1
         self.maintain()
 
+    def _stocks(self) -> dict[str, Stock]:
+        now, boot = self._clock.now(), self._clock.boottime()
+        return {
+            name: Stock(self.target(name), tuple(now - s.row.created_at for s in warm), self._creating[name], self._backoff[name].wait_s(boot))
+            for name, warm in self._warm.items()
+        }
+
     def maintain(self) -> None:
-        """Create what is missing, within the caps."""
+        """Retire what is lost or aged, create what is missing, within the caps."""
         if self._closed:
             return
-        now = self._clock.boottime()
-        for name in self._warmed:
-            for sandbox in [s for s in self._warm[name] if s.link.lost or self._clock.now() - s.row.created_at > MAX_AGE_S]:
-                self._warm[name].remove(sandbox)
+        for warm in self._warm.values():
+            for sandbox in [s for s in warm if s.link.lost]:
+                warm.remove(sandbox)
                 self._discard(sandbox)
-            held = self.live + sum(map(len, self._warm.values())) + sum(self._creating.values())
-            missing = deficit(self._target, len(self._warm[name]), self._creating[name], held, self._max_live)
-            wait = self._backoff[name].wait_s(now)
-            if missing and wait > 0:
-                self._later(wait)
-                continue
-            for _ in range(missing):
+        now = self._clock.boottime()
+        todo = plan(
+            self._stocks(), live=self.live, max_live=self._max_live, parallel=self._parallel, allowed=self._rate.allowed(now),
+            allowed_in_s=self._rate.wait_s(now),
+        )  # fmt: skip
+        for name, count in todo.retire.items():
+            for _ in range(count):
+                self._discard(self._warm[name].popleft())
+        for name, count in todo.create.items():
+            for _ in range(count):
+                self._rate.take()
                 self._creating[name] += 1
                 self._tasks.spawn(self._fill(name), f"pool-{name}")
+        if todo.again_s is not None:
+            self._later(todo.again_s)
+
+    def _make_room(self) -> None:
+        name = to_evict(self._stocks(), live=self.live - 1, max_live=self._max_live)
+        if name is not None and self._warm[name]:
+            self._discard(self._warm[name].popleft())
 
     def warm(self, profiles: Iterable[str]) -> None:
         """Keep these profiles warm from now on (an engine that was absent has come up)."""
@@ -120,15 +140,18 @@ class Pool:
         self.maintain()
 
     def _later(self, wait: float) -> None:
-        if self._retry is None or self._retry.cancelled() or self._retry.when() < asyncio.get_running_loop().time():
-            self._retry = asyncio.get_running_loop().call_later(wait, self.maintain)
+        """Look again then, or earlier if that is planned already."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + wait
+        if self._retry is not None and not self._retry.cancelled() and loop.time() < self._retry.when() <= due:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = loop.call_at(due, self.maintain)
 
     async def _fill(self, name: str) -> None:
         try:
-            async with self._slots:
-                if self._closed:
-                    return
-                sandbox = await self._sandboxes.create(self._profiles[name], warm=True)
+            sandbox = await self._sandboxes.create(self._profiles[name], warm=True)
         except SandglassError as error:
             self._backoff[name].failed(self._clock.boottime())
             self.last_problem[name] = error.code
@@ -144,7 +167,7 @@ class Pool:
                 self._warm[name].append(sandbox)
         finally:
             self._creating[name] -= 1
-            self._later(self._backoff[name].wait_s(self._clock.boottime()) or 0.05)
+            self._later(0.0)
 
     def _discard(self, sandbox: Sandbox) -> None:
         self._tasks.spawn(self._drop(sandbox), f"pool-drop-{sandbox.sandbox_id[:8]}")
