@@ -32,6 +32,8 @@ def preload():
     import ctypes
 
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    # a library that starts a thread here would make every fork one of a process with threads; the kernel has the right number
+    os.environ |= dict.fromkeys(THREADS, "1") | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
     # debugpy costs a third of the cold start (120-240 ms) and 10 MB in every kernel; nothing of ours speaks to a debugger
     sys.modules["debugpy"] = None
     for name in PRELOAD:

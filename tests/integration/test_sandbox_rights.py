@@ -100,6 +100,18 @@ def test_nothing_of_the_zygotes_is_left(shared: Sandbox) -> None:
     ) == ["[] False True"]
 
 
+def test_the_zygote_forks_with_one_thread_and_kernels_have_their_number(new_sandbox: Callable[..., Sandbox]) -> None:
+    sandbox = new_sandbox().start(warm=True)
+    assert sandbox.execute("import numpy, os, threadpoolctl; a = numpy.ones((500, 500)); a = a @ a").reply["status"] == "ok"  # type: ignore[index]
+    for _ in range(2):
+        threads = "print([l for l in open(f'/proc/{os.getppid()}/status') if l.startswith('Threads')][0].split()[1])"
+        assert lines(sandbox, "import os\n" + threads) == ["1"]
+        wanted = lines(sandbox, "print(os.environ['OMP_NUM_THREADS'])")
+        counts = "import numpy, threadpoolctl; print({p['num_threads'] for p in threadpoolctl.threadpool_info() if p['user_api'] == 'blas'})"
+        assert lines(sandbox, counts) == [f"{{{wanted[0]}}}"]
+        sandbox.restart()
+
+
 def test_the_sockets_directory_is_not_the_users(shared: Sandbox) -> None:
     shared.execute(TRIED)
     code = """
