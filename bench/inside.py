@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import zmq
@@ -81,7 +81,7 @@ class Client:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id, "msg_type": msg_type, "username": "bench", "session": self.session, "version": "5.3",
-            "date": datetime.now(timezone.utc).isoformat(),
+            "date": datetime.now(UTC).isoformat(),
         }
         parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
         sign = hmac.new(self.key, digestmod=hashlib.sha256)

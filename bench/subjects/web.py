@@ -89,7 +89,7 @@ class Web:
 
     async def interrupt(self) -> Seen:
         """The time from the request to the end of the interrupted cell."""
-        running = asyncio.get_running_loop().create_task(self.run("import time\nwhile True: time.sleep(0.01)", 30.0))  # noqa: TID251
+        running = asyncio.get_running_loop().create_task(self.run("import time\nwhile True: time.sleep(0.01)", 30.0))
         await asyncio.sleep(0.5)
         begun = time.perf_counter()
         await self._in_thread("POST", f"/api/kernels/{self.kernel_id}/interrupt", {})
