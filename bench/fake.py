@@ -213,7 +213,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory(prefix="sandglass-bench-", ignore_cleanup_errors=True) as scratch:
         works = {
-            "serve": lambda: serving(Path(scratch)), "bare": lambda: bare(int(sys.argv[2])), "sessions": lambda: sessions(Path(scratch), int(sys.argv[2])),
+            "serve": lambda: serving(Path(scratch)), "bare": lambda: bare(int(sys.argv[2])),
+            "sessions": lambda: sessions(Path(scratch), int(sys.argv[2])),
         }  # fmt: skip
         asyncio.run(works[sys.argv[1]]())
 

@@ -53,6 +53,11 @@ class Lab:
     def cold_gateway(self) -> Server:
         return self._server("cold", lambda: start_gateway(self.docker_host, self.image, SANDGLASS_POOL_TARGET="0"))
 
+    def plain_gateway(self) -> Server:
+        """With the processor limit that a sandbox has by default."""
+        state = self.state
+        return self.gateway() if state else self._server("plain", lambda: start_gateway(self.docker_host, self.image, SANDGLASS_CPUS="1"))
+
     def peer(self) -> Server:
         return self._server(PEER, lambda: start_peer(PEER, tuned=False))
 
@@ -64,15 +69,15 @@ class Lab:
         if name in self._servers:
             self._servers.pop(name).stop()
 
-    async def settled(self, profile: str) -> None:
-        """Until the gateway's pool is full and nothing is being removed, so that it works for nobody else."""
-        api, deadline = Api(self.gateway()), time.monotonic() + 120
+    async def settled(self, profile: str, server: Server | None = None) -> None:
+        """Until the gateway's pool is full, so that it works for nobody else."""
+        api, deadline = Api(server or self.gateway()), time.monotonic() + 120
         while time.monotonic() < deadline:
             pool = api.call("GET", "/healthz")["checks"]["pool"]
             if pool["warm"].get(profile, 0) > 0 and not any(pool["creating"].values()):
                 break
             await asyncio.sleep(0.1)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)  # the container before is being removed
 
     # --- subjects -----------------------------------------------------------------------------------------------------
 
@@ -100,7 +105,9 @@ class Lab:
         return subject
 
     async def fresh(self, server: Server, profile: str) -> Web:
-        """A kernel for one measure; the measure closes it."""
+        """A kernel for one measure, the gateway's from the pool; the measure closes it."""
+        if server.is_gateway:
+            await self.settled(profile, server)
         web = Web(server, profile)
         await web.open()
         return web

@@ -100,17 +100,19 @@ class Engine:
         self.containerd = [pid for pid in tree if _name(pid) == "containerd"]
 
     def sandbox(self) -> list[int]:
-        """Processes of the sandbox; on gVisor the sentry and what belongs to it (its gofer is the shim's child, too)."""
-        return [pid for pid in family(self.shim, parents()) if pid != self.shim] if self.shim else []
+        """What the sandbox's first process (on gVisor: its sentry) began, and gVisor's gofer. What was put in by exec does not count."""
+        tree = parents()
+        return family(self.main, tree) + [pid for pid, parent in tree.items() if parent == self.shim and "runsc-gofer" in command(pid)]
 
     def part(self, pid: int) -> str:
-        line, name = command(pid), _name(pid)
-        for word, part in (("start_relay", "relay"), ("runsc-gofer", "gofer"), ("runsc-sandbox", "sentry"), ("zygote", "zygote"), ("init.py", "init")):
-            if word in line:
-                return part
+        line = command(pid)
+        if "runsc-gofer" in line:
+            return "gofer"
         if self.runtime == "runsc":
             return "sentry"
-        return "kernel" if "python" in name or "python" in line else name
+        if "zygote" in command(_parent(pid)):
+            return "kernel"  # a fork, so its command line is the zygote's
+        return next((part for part, word in (("relay", "start_relay"), ("zygote", "zygote"), ("init", "init.py")) if word in line), "other")
 
     def cpu(self) -> dict[str, float]:
         found = {"dockerd": cpu_s(self.dockerd), "containerd": sum(map(cpu_s, self.containerd)), "shim": cpu_s(self.shim)}
@@ -118,6 +120,13 @@ class Engine:
             part = self.part(pid)
             found[part] = found.get(part, 0.0) + cpu_s(pid)
         return {name: value for name, value in found.items() if value}
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_stat(pid)[1][1])
+    except OSError:
+        return 0
 
 
 def _name(pid: int) -> str:

@@ -62,16 +62,16 @@ class Report:
         self.rows: list[Row] = []
 
     def add(
-        self, what: str, profile: str, unit: str, figures: dict[str, Figure], *, under: float | None = None, ratio: tuple[str, str, float] | None = None,
-        over: tuple[str, float] | None = None,
+        self, what: str, profile: str, unit: str, figures: dict[str, Figure], *, compare: Sequence[str] | None = None,
+        under: float | None = None, ratio: tuple[str, str, float] | None = None, over: tuple[str, float] | None = None,
     ) -> Row:  # fmt: skip
         """What is to be reached, by the median of the row's first subject: ``under`` a figure; a ``ratio`` (subject, ``>=`` or ``<=``, bound);
-        at most so much ``over`` a subject."""
+        at most so much ``over`` a subject. ``compare``: with these subjects only (with all)."""
         row = Row(what, profile, unit, figures)
         first = next(iter(figures))
         mine = figures[first].median
         for name, figure in figures.items():
-            if name != first and mine is not None and figure.median:
+            if name != first and mine is not None and figure.median and (compare is None or name in compare):
                 row.against[name] = f"{mine / figure.median:.2f}x" + (f" {mine - figure.median:+.2f}" if unit == "ms" else "")
         if under is not None:
             row.target, row.reached = f"under {short(under)} {unit}", None if mine is None else mine < under

@@ -71,8 +71,8 @@ async def memory(lab: Lab, _: str) -> None:
         for name in ("descriptors", "tasks"):
             per.setdefault(name, []).append((last[name] - first[name]) / count)
     row = {GATEWAY: Figure.of(per["memory"]), "fake engine's share (taken off)": Figure.of(per["fake engine"])}
-    lab.report.add(f"gateway memory per idle session, of {count}", "", "KB", row, under=100)
-    lab.report.add("the same", "", "per session", {name: Figure.of(per[name]) for name in ("descriptors", "tasks")})
+    lab.report.add(f"gateway memory per idle session, of {count}", "", "KB", row, under=100, compare=())
+    lab.report.add("the same", "", "per session", {name: Figure.of(per[name]) for name in ("descriptors", "tasks")}, compare=())
 
 
 async def _attach(url: str, count: int, sockets: list[Socket]) -> None:
@@ -95,6 +95,6 @@ async def sessions(lab: Lab, _: str) -> None:
     for name, phase in found["phases"].items():
         row = {f"p{part}" if part != "max" else part: Figure.of([phase[key]]) for part, key in (("99", "p99"), ("50", "p50"), ("max", "max"))}
         row["seconds it took"] = Figure.of([phase["seconds"]])
-        lab.report.add(f"{count:,} sessions, {name}: event loop late by", "", "ms", row, under=50).against.clear()
+        lab.report.add(f"{count:,} sessions, {name}: event loop late by", "", "ms", row, under=50, compare=())
     if found["task_failures"]:
         raise RuntimeError(f"{found['task_failures']} tasks of the gateway failed")

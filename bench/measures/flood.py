@@ -16,7 +16,7 @@ LOADS = {"beside a CPU loop": "while True: pass", "beside a flood": "s = 'x' * 1
 
 async def neighbour(lab: Lab, profile: str) -> None:
     """A neighbour's execution p95 beside an endless print, to the same beside a CPU loop; the gateway's memory meanwhile"""
-    server = lab.gateway()
+    server = lab.plain_gateway()
     webs = {"loud": await lab.fresh(server, profile), "neighbour": await lab.fresh(server, profile)}
     loud, other = webs["loud"], webs["neighbour"]
     assert loud.socket is not None
@@ -25,7 +25,7 @@ async def neighbour(lab: Lab, profile: str) -> None:
     grown: list[float] = []
     path = f"/api/v1/sessions/{loud.kernel_id}/executions"
     try:
-        await lab.settled(profile)
+        await lab.settled(profile, server)
         memory = rss(server.pid)
         for _ in range(lab.rounds(4)):
             for label, code in LOADS.items():
@@ -44,5 +44,6 @@ async def neighbour(lab: Lab, profile: str) -> None:
     finally:
         for web in webs.values():
             await web.close()
+        lab.end_server("plain")
     lab.report.add("neighbour's execution, p95 of each round", profile, "ms", {name: Figure.of(v) for name, v in beside.items()})
     lab.report.add("gateway memory grows during the flood", profile, "MiB", {GATEWAY: Figure.of(grown)})

@@ -10,9 +10,8 @@ from .execute import figures
 COLD = "gateway, pool off"
 
 
-async def _one(lab: Lab, server: Server, profile: str, warm: bool) -> list:
-    if warm:
-        await lab.settled(profile)
+async def _one(lab: Lab, server: Server, profile: str) -> list:
+    await lab.settled(profile)  # also before the peer's turn: the pool that fills up again would slow it
     web = Web(server, profile)
     try:
         return [await web.open()]
@@ -23,17 +22,16 @@ async def _one(lab: Lab, server: Server, profile: str, warm: bool) -> list:
 async def warm(lab: Lab, profile: str) -> None:
     """From the request of a session (a kernel, over the Jupyter API) to the first result, pool warm"""
     servers = {GATEWAY: lab.gateway(), PEER: lab.peer(), TUNED: lab.tuned()}
-    await _one(lab, lab.gateway(), profile, True)
-    found = await alternate({n: lambda n=n, s=s: _one(lab, s, profile, n == GATEWAY) for n, s in servers.items()}, lab.rounds(12), 0.3)
+    await _one(lab, lab.gateway(), profile)
+    found = await alternate({n: lambda s=s: _one(lab, s, profile) for n, s in servers.items()}, lab.rounds(12), 0.3)
     lab.report.add("session request to first result, pool warm", profile, "ms", figures(found), under=80 if profile == "gvisor" else 25)
 
 
 async def cold(lab: Lab, profile: str) -> None:
     """The same with the pool off, the image being present"""
     servers = {COLD: lab.cold_gateway(), TUNED: lab.tuned()}
-    await lab.settled(profile)
     try:
-        found = await alternate({n: lambda n=n, s=s: _one(lab, s, profile, False) for n, s in servers.items()}, lab.rounds(8), 1.0)
+        found = await alternate({n: lambda s=s: _one(lab, s, profile) for n, s in servers.items()}, lab.rounds(8), 1.0)
     finally:
         lab.end_server("cold")
     lab.report.add("session request to first result, cold", profile, "ms", figures(found), under=1500 if profile == "gvisor" else 600)
