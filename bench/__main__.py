@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--profile", action="append", help="only this one (may be repeated)")
     parser.add_argument("--only", action="append", help="only measures whose name has this in it (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds and small sizes: to see whether it works, not for figures")
+    parser.add_argument("--rounds", type=int, default=0, help="so many rounds of each row, instead of each row's own number")
     parser.add_argument("--list", action="store_true", help="the measures' names")
     parser.add_argument("--state", type=Path, help="use the gateway that serves on this state directory (its limits apply)")
     parser.add_argument("--docker-host", default="", help="the engine (scripts/bench finds it)")
@@ -51,7 +52,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     run = json.loads((arguments.state / "run.json").read_text()) if arguments.state else {}
     docker_host, image = arguments.docker_host or run.get("docker_host", ""), arguments.image or run.get("image", "")
     report = Report({})
-    lab = Lab(docker_host, image, report, quick=arguments.quick, state=arguments.state)
+    lab = Lab(docker_host, image, report, quick=arguments.quick, rounds=arguments.rounds, state=arguments.state)
     wanted = [(name, measure) for name, measure in MEASURES if not arguments.only or any(word in name for word in arguments.only)]
     failures = 0
 

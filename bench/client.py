@@ -112,10 +112,8 @@ class Socket:
         return count.done()
 
     async def read(self, patience_s: float) -> bytes:
-        future = self.connection.read_message()
-        if not future.done():  # no timer where the message is there already
-            await asyncio.wait_for(asyncio.shield(future), patience_s)
-        data = future.result() if future.done() else await future
+        async with asyncio.timeout(patience_s):
+            data = await self.connection.read_message()
         if not isinstance(data, bytes):
             raise ConnectionError(f"the websocket was closed ({self.connection.close_code})")
         return data

@@ -18,6 +18,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -32,7 +33,7 @@ kernel_app.become_user_and_run(1, lambda: None, os.open("/dev/null", os.O_WRONLY
 """
 
 
-def own_kernel():
+def own_kernel() -> tuple[Path, "subprocess.Popen[bytes]"]:
     """Its connection file, and the process."""
     run = Path(f"/tmp/bench-{os.getpid()}")
     life = run / "k1"
@@ -43,7 +44,7 @@ def own_kernel():
     return life / "connection.json", subprocess.Popen([sys.executable, "-c", KERNEL, str(run)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def shared_kernel():
+def shared_kernel() -> Path:
     return sorted(Path("/run/sandglass").glob("k*/*.json"), key=lambda p: p.stat().st_mtime)[-1]
 
 
@@ -57,11 +58,11 @@ def text_size(content: bytes) -> int:
 
 
 class Client:
-    def __init__(self, file):
+    def __init__(self, file: Path) -> None:
         facts = json.loads(file.read_text())
         self.key = facts["key"].encode()
         self.session = uuid.uuid4().hex
-        context = zmq.Context.instance()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self.shell, self.iopub = context.socket(zmq.DEALER), context.socket(zmq.SUB)
         for socket, port in ((self.shell, facts["shell_port"]), (self.iopub, facts["iopub_port"])):
             socket.set_hwm(0)
@@ -77,7 +78,7 @@ class Client:
                 return
         raise TimeoutError("no answer from the kernel")
 
-    def send(self, msg_type, content):
+    def send(self, msg_type: str, content: dict[str, Any]) -> str:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id, "msg_type": msg_type, "username": "bench", "session": self.session, "version": "5.3",
@@ -90,14 +91,14 @@ class Client:
         self.shell.send_multipart([b"<IDS|MSG>", sign.hexdigest().encode() if self.key else b"", *parts])
         return msg_id
 
-    def execute(self, code, patience_s=PATIENCE_S):
+    def execute(self, code: str, patience_s: float = PATIENCE_S) -> list[Any]:
         content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
         messages = text = payload = 0
         begun = time.perf_counter()
         msg_id = self.send("execute_request", content)
         replied = idle = False
         while not (replied and idle):
-            ready = self.poller.poll(patience_s * 1000)
+            ready = self.poller.poll(int(patience_s * 1000))
             if not ready:
                 break
             for socket, _ in ready:
@@ -119,7 +120,7 @@ class Client:
         return [time.perf_counter() - begun, messages, text, payload, replied and idle]
 
 
-def main():
+def main() -> None:
     kernel = None
     if sys.argv[1] == "own":
         file, kernel = own_kernel()

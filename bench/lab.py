@@ -27,14 +27,15 @@ class Subject(Protocol):
 
 
 class Lab:
-    def __init__(self, docker_host: str, image: str, report: Report, *, quick: bool, state: Path | None = None) -> None:
+    def __init__(self, docker_host: str, image: str, report: Report, *, quick: bool, rounds: int = 0, state: Path | None = None) -> None:
+        self._rounds = rounds
         self.docker_host, self.image, self.report, self.quick, self.state = docker_host, image, report, quick, state
         self._servers: dict[str, Server] = {}
         self._open: list[Subject] = []
         self._subjects: dict[str, dict[str, Any]] = {}
 
     def rounds(self, full: int) -> int:
-        return 2 if self.quick else full
+        return self._rounds or (2 if self.quick else full)
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

@@ -1,6 +1,7 @@
 """Starts jupyter_server (in ``.venv-bench``); with ``--tuned``: no-delay on its kernel websockets, and without limits on iopub."""
 
 import sys
+from typing import Any
 
 from jupyter_server.serverapp import ServerApp
 
@@ -8,13 +9,13 @@ from jupyter_server.serverapp import ServerApp
 def tune() -> None:
     from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 
-    shipped = KernelWebsocketHandler.open
+    shipped: Any = KernelWebsocketHandler.open
 
-    async def open(self, kernel_id):  # type: ignore[no-untyped-def]
+    async def opened(self: Any, kernel_id: str) -> None:
         self.set_nodelay(True)
         await shipped(self, kernel_id)
 
-    KernelWebsocketHandler.open = open
+    setattr(KernelWebsocketHandler, "open", opened)
 
 
 arguments = sys.argv[1:]

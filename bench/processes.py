@@ -110,7 +110,7 @@ def start_peer(name: str, *, tuned: bool) -> Server:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "SANDGLASS_"))}
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "HOME"):
         env[variable] = str(home / variable.lower())
-    env |= {"JUPYTER_NO_CONFIG": "1", "JUPYTER_TOKEN": token}
+    env |= {"JUPYTER_NO_CONFIG": "1", "JUPYTER_TOKEN": token, "TMPDIR": scratch.name}
     command = [
         str(PEER_PYTHON), str(ROOT / "bench" / "peer.py"), *(["--tuned"] if tuned else []), f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1", "--ServerApp.open_browser=False", "--ServerApp.allow_root=True",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
+from typing import Any
 
+from ..client import Seen
 from ..lab import GATEWAY, INSIDE, PEER, SHARED, TUNED, Lab, alternate
 from ..proc import Engine, cpu_s, family, parents
 from ..report import Figure
+from ..subjects.web import Web
 
 
-def figures(found: dict[str, list], scale: float = 1e3) -> dict[str, Figure]:
+def figures(found: dict[str, list[Any]], scale: float = 1e3) -> dict[str, Figure]:
     """Of the seconds of ``Seen``; what did not finish is told."""
     made = {}
     for name, seen in found.items():
@@ -27,12 +31,13 @@ async def roundtrip(lab: Lab, profile: str) -> None:
     subjects = await lab.subjects(profile, GATEWAY, INSIDE, SHARED, PEER, TUNED)
     count = lab.size(40, 10)
 
-    async def turn(name: str) -> list:
+    async def turn(name: str) -> list[Seen]:
         # what a client inside made the shared kernel say waits at the gateway's websocket: taken off before it counts
         await subjects[name].runs("pass", 3)
-        return list(await subjects[name].runs("pass", count))
+        found: list[Seen] = await subjects[name].runs("pass", count)
+        return found
 
-    found = await alternate({name: lambda name=name: turn(name) for name in subjects}, lab.rounds(10))
+    found = await alternate({name: partial(turn, name) for name in subjects}, lab.rounds(10))
     lab.report.add("execute `pass`", profile, "ms", figures(found), over=(INSIDE, 0.5))
 
 
@@ -43,9 +48,13 @@ async def cpu(lab: Lab, profile: str) -> None:
     gateway, peer = subjects[GATEWAY], subjects[TUNED]
     engine = Engine(lab.docker_host, f"sandglass-{gateway.sandbox_id()}")
     spent: dict[str, list[float]] = {GATEWAY: [], TUNED: []}
+
+    def peers() -> dict[str, float]:
+        return {"the peer's kernels": sum(map(cpu_s, family(peer.server.pid, parents())[1:]))}
+
     for _ in range(lab.rounds(6)):
         for name, subject in ((GATEWAY, gateway), (TUNED, peer)):
-            beside = engine.cpu if name == GATEWAY else lambda: {"the peer's kernels": sum(map(cpu_s, family(peer.server.pid, parents())[1:]))}
+            beside = engine.cpu if name == GATEWAY else peers
             before, old = beside(), cpu_s(subject.server.pid)
             await subject.runs("pass", count)
             spent[name].append((cpu_s(subject.server.pid) - old) * 1000 / count)
@@ -59,15 +68,16 @@ async def eight(lab: Lab, profile: str) -> None:
     """Eight kernels at once: executions per second in total"""
     kernels, seconds = 8, lab.size(5, 1)
     servers = {GATEWAY: lab.gateway(), TUNED: lab.tuned(), PEER: lab.peer()}
-    held: dict[str, list] = {name: [] for name in servers}
+    held: dict[str, list[Web]] = {name: [] for name in servers}
 
     async def turn(name: str) -> list[float]:
         until, done = time.perf_counter() + seconds, 0
 
-        async def drive(web) -> None:
+        async def drive(web: Web) -> None:
             nonlocal done
             while time.perf_counter() < until:
-                done += (await web.run("pass")).finished
+                seen = await web.run("pass")
+                done += seen.finished  # not in one statement: the others add meanwhile
 
         begun = time.perf_counter()
         await asyncio.gather(*(drive(web) for web in held[name]))
@@ -80,7 +90,7 @@ async def eight(lab: Lab, profile: str) -> None:
         await lab.settled(profile)
         for name in servers:
             await turn(name)  # not counted: the first cells of a kernel take longer
-        found = await alternate({name: lambda name=name: turn(name) for name in servers}, lab.rounds(5), 0.2)
+        found = await alternate({name: partial(turn, name) for name in servers}, lab.rounds(5), 0.2)
     finally:
         for web in [web for some in held.values() for web in some]:
             await web.close()

@@ -7,6 +7,8 @@ import base64
 import json
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 
 from ..lab import GATEWAY, TUNED, Lab, alternate
 from ..report import Figure
@@ -36,16 +38,16 @@ def _get(web: Web, data: bytes) -> float:
     return len(data) / MB / seconds
 
 
+async def _in_thread(work: Callable[[Web, bytes], float], web: Web, data: bytes) -> list[float]:
+    return [await asyncio.to_thread(work, web, data)]
+
+
 async def updown(lab: Lab, profile: str) -> None:
     """A file up and down over REST, 100 MB, compared byte by byte"""
     webs = await lab.subjects(profile, GATEWAY, TUNED)
     data = os.urandom(lab.size(100, 10) * MB)
     for what, work in (("up", _put), ("down", _get)):
-
-        async def turn(web: Web, work=work) -> list[float]:
-            return [await asyncio.to_thread(work, web, data)]
-
-        found = await alternate({n: lambda w=w: turn(w) for n, w in webs.items()}, lab.rounds(5), 0.5)
+        found = await alternate({n: partial(_in_thread, work, w, data) for n, w in webs.items()}, lab.rounds(5), 0.5)
         figures = {
             n: Figure.of([v for v in values if isinstance(v, float)], "".join(f"failed: {v}"[:200] for v in values if isinstance(v, Exception)))
             for n, values in found.items()

@@ -48,7 +48,8 @@ async def sandbox(lab: Lab, profile: str) -> None:
     lab.report.add("memory of an idle sandbox", profile, "MiB", {n: Figure.of(v) for n, v in (found | parts).items()}, compare=())
     fit = [1024 / (memory + shim) for memory, shim in zip(found.get("PSS of its processes", []), found.get("shim (RSS)", []), strict=True)]
     in_cgroup = [1024 / memory for memory in found.get("cgroup", [])]
-    lab.report.add("idle sessions in a GiB", profile, "sessions", {"by PSS and the shim's RSS": Figure.of(fit), "by cgroup": Figure.of(in_cgroup)}, compare=())
+    row = {"by PSS and the shim's RSS": Figure.of(fit), "by cgroup": Figure.of(in_cgroup)}
+    lab.report.add("idle sessions in a GiB", profile, "sessions", row, compare=())
     lab.report.add("processor time of an idle sandbox", profile, "ms/s", {GATEWAY: Figure.of(busy)})
 
 

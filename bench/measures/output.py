@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..client import Seen
@@ -18,7 +19,7 @@ async def _row(lab: Lab, profile: str, what: str, unit: str, code: str, text: in
     async def turn(subject: Any) -> list[Seen]:
         return [await subject.run(code)]
 
-    found = await alternate({name: lambda s=subject: turn(s) for name, subject in subjects.items()}, lab.rounds(rounds), 1.0)
+    found = await alternate({name: partial(turn, subject) for name, subject in subjects.items()}, lab.rounds(rounds), 1.0)
     figures = {}
     for name, seen in found.items():
         if seen and isinstance(seen[-1], Exception):

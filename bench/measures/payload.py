@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from ..client import Seen
@@ -23,7 +24,7 @@ comm.get_comm_manager().register_target('bench', _opened)
 """
 
 
-def _figures(found: dict[str, list], size: int) -> dict[str, Figure]:
+def _figures(found: dict[str, list[Any]], size: int) -> dict[str, Figure]:
     figures = {}
     for name, seen in found.items():
         if seen and isinstance(seen[-1], Exception):
@@ -41,7 +42,7 @@ async def _outward(lab: Lab, profile: str, what: str, code: str, size: int) -> N
     async def turn(subject: Any) -> list[Seen]:
         return [await subject.run(code)]
 
-    found = await alternate({name: lambda s=subject: turn(s) for name, subject in subjects.items()}, lab.rounds(5), 0.5)
+    found = await alternate({name: partial(turn, subject) for name, subject in subjects.items()}, lab.rounds(5), 0.5)
     lab.report.add(what, profile, "MB/s", _figures(found, size))
 
 
@@ -78,7 +79,7 @@ async def inward(lab: Lab, profile: str) -> None:
     """100 MB into a kernel, as buffers of 1 MB each, and 20 MB in one"""
     webs = await lab.subjects(profile, GATEWAY, TUNED, PEER)
     for parts, size in ((lab.size(100, 10), MB), (1, lab.size(20, 5) * MB)):
-        found = await alternate({n: lambda w=w, p=parts, s=size: _send(w, p, s) for n, w in webs.items()}, lab.rounds(5), 0.5)
+        found = await alternate({n: partial(_send, w, parts, size) for n, w in webs.items()}, lab.rounds(5), 0.5)
         what = f"{parts} x {size // MB} MB" if parts > 1 else f"one of {size // MB} MB"
         lab.report.add(f"comm buffers into a kernel, {what}", profile, "MB/s", _figures(found, parts * size))
         for name, seen in found.items():
