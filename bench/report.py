@@ -30,6 +30,10 @@ class Figure:
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
         return cls(middle, low, high, [round(v, 6) for v in values], note)
 
+    @classmethod
+    def failed(cls, error: Exception) -> Figure:
+        return cls.of([], f"failed: {type(error).__name__} {error}".strip()[:200])
+
     def shown(self) -> str:
         if self.median is None:
             return self.note

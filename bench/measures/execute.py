@@ -19,7 +19,7 @@ def figures(found: dict[str, list[Any]], scale: float = 1e3) -> dict[str, Figure
     made = {}
     for name, seen in found.items():
         if seen and isinstance(seen[-1], Exception):
-            made[name] = Figure.of([], f"failed: {seen[-1]}"[:200])
+            made[name] = Figure.failed(seen[-1])
             continue
         bad = sum(not s.finished for s in seen)
         made[name] = Figure.of([s.seconds * scale for s in seen if s.finished], f"{bad} of {len(seen)} did not finish" if bad else "")

@@ -48,8 +48,5 @@ async def updown(lab: Lab, profile: str) -> None:
     data = os.urandom(lab.size(100, 10) * MB)
     for what, work in (("up", _put), ("down", _get)):
         found = await alternate({n: partial(_in_thread, work, w, data) for n, w in webs.items()}, lab.rounds(5), 0.5)
-        figures = {
-            n: Figure.of([v for v in values if isinstance(v, float)], "".join(f"failed: {v}"[:200] for v in values if isinstance(v, Exception)))
-            for n, values in found.items()
-        }
+        figures = {n: Figure.failed(v[-1]) if isinstance(v[-1], Exception) else Figure.of(v) for n, v in found.items()}
         lab.report.add(f"file of {len(data) // MB} MB {what}", profile, "MB/s", figures)

@@ -23,7 +23,7 @@ async def _row(lab: Lab, profile: str, what: str, unit: str, code: str, text: in
     figures = {}
     for name, seen in found.items():
         if seen and isinstance(seen[-1], Exception):
-            figures[name] = Figure.of([], f"failed: {seen[-1]}"[:200])
+            figures[name] = Figure.failed(seen[-1])
             continue
         # what is lost is not throughput: only what arrived counts
         arrived = [min(1.0, s.text / text) for s in seen]

@@ -28,7 +28,7 @@ def _figures(found: dict[str, list[Any]], size: int) -> dict[str, Figure]:
     figures = {}
     for name, seen in found.items():
         if seen and isinstance(seen[-1], Exception):
-            figures[name] = Figure.of([], f"failed: {seen[-1]}"[:200])
+            figures[name] = Figure.failed(seen[-1])
             continue
         whole = [s for s in seen if s.finished and s.payload >= size]
         note = f"{len(seen) - len(whole)} of {len(seen)} lost" if len(whole) < len(seen) else ""
