@@ -42,6 +42,7 @@ def _arguments() -> argparse.Namespace:
 def _head(arguments: argparse.Namespace, profiles: list[str]) -> dict[str, object]:
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return {
+        "image": arguments.image,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit, "cpus": os.cpu_count(), "python": platform.python_version(),
         "kernel": platform.release(), "load_before": os.getloadavg(), "quick": arguments.quick, "profiles": profiles,
         "settings": "of the gateway given" if arguments.state else limits(),

@@ -25,7 +25,7 @@ MEASURES: list[tuple[str, Measure]] = [
     ("execute", Measure(execute.roundtrip)),
     ("cpu", Measure(execute.cpu)),
     ("eight", Measure(execute.eight)),
-    ("start", Measure(start.warm)),
+    ("warm", Measure(start.warm)),
     ("cold", Measure(start.cold)),
     ("restart", Measure(start.restart)),
     ("interrupt", Measure(start.interrupt)),

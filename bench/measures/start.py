@@ -55,7 +55,7 @@ async def restart(lab: Lab, profile: str) -> None:
         return [await web.restart()]
 
     try:
-        found = await alternate({n: partial(turn, w) for n, w in webs.items()}, lab.rounds(10), 1.0)
+        found = await alternate({n: partial(turn, w) for n, w in webs.items()}, lab.rounds(10), 2.0)
     finally:
         for web in webs.values():
             await web.close()
