@@ -12,9 +12,8 @@ test: ## set up what is missing and run every test
 lint: ## style, types, import contract, shell scripts
 	@scripts/lint
 
-bench: ## figures of a gateway that runs already (make run, in another terminal)
-	@scripts/env --dev
-	@.venv/bin/python bench/run.py
+bench: ## figures beside a client in the sandbox and jupyter_server (ARGS="--quick --profile container --only execute")
+	@scripts/bench $(ARGS)
 
 clean: ## remove the environment and test state (not .sandglass: your sessions and files)
-	rm -rf .venv .sandglass-test .env.lock
+	rm -rf .venv .venv-bench .sandglass-test .env.lock
