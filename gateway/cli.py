@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,8 @@ from .clock import SystemClock
 from .config import ConfigError, Settings
 from .errors import SandglassError
 from .main import Server, Started, run_file
+
+OPEN_FILES = 1_048_576
 
 
 def say(line: str) -> None:
@@ -37,6 +41,7 @@ def serve(_: argparse.Namespace) -> int:
         say(f"A gateway runs already on this state directory (pid {running['pid']}): {running['url']}")
         return 1
     settings.logging.set_up()
+    _raise_open_files()
     begun = time.monotonic()
     engine = None
     try:
@@ -50,6 +55,14 @@ def serve(_: argparse.Namespace) -> int:
             say("stopping: the engine")
             local.stop_engine(settings.state, say)
         say("stopped")
+
+
+def _raise_open_files() -> None:
+    """As many descriptors as the system grants: the usual 1,024 would be used up by some hundred websockets and their sandboxes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 async def _serve(settings: Settings, docker_host: str, image: str, begun: float) -> int:

@@ -15,6 +15,8 @@ from ..ports import Clock
 
 log = logging.getLogger("sandglass.deadlines")
 MAX_WAIT_S = 20.0
+TURN_S = 0.005
+"""So long a turn of the loop may take: thousands that are due together (the machine slept) go in many turns, messages in between."""
 
 
 class Deadlines:
@@ -53,7 +55,9 @@ class Deadlines:
     def run_due(self) -> None:
         """Call everything that is due now (the loop timer does this; tests with a manual clock do it themselves)."""
         now = self._clock.boottime()
-        while self._heap and self._heap[0][0] <= now:
+        loop = asyncio.get_running_loop()
+        stop = loop.time() + TURN_S
+        while self._heap and self._heap[0][0] <= now and loop.time() < stop:
             _, serial, key = heapq.heappop(self._heap)
             armed = self._armed.get(key)
             if armed is None or armed[1] != serial:

@@ -33,6 +33,7 @@ class Gateway:
     def __init__(self, world: World, *, default_profile: str, problems: dict[str, str]) -> None:
         self.world = world
         self.live: dict[str, LiveSession] = {}
+        self._by_user: dict[tuple[str, str], dict[str, LiveSession]] = {}
         self.problems = problems
         self.default_profile = default_profile
         self.started_at = world.clock.now()
@@ -76,7 +77,7 @@ class Gateway:
         return known.tier if known else ""
 
     async def live_sessions(self, principal: Principal) -> list[SessionFacade]:
-        mine = [s for s in self.live.values() if principal.owns(s.row.tenant, s.row.user)]
+        mine = self._of(principal.tenant, principal.user)
         return [Access(s) for s in sorted(mine, key=lambda s: -s.row.created_at)]
 
     async def admin_sessions(self, principal: Principal) -> list[Json]:
@@ -120,7 +121,7 @@ class Gateway:
             await self.world.sandboxes.runtime.info()
             await self.world.sandboxes.runtime.image_digest(chosen.image)
         self._refuse_unavailable(chosen)
-        mine = [s for s in self.live.values() if principal.owns(s.row.tenant, s.row.user)]
+        mine = self._of(principal.tenant, principal.user)
         if len(mine) >= self.world.caps.sessions_a_user:
             raise QuotaExceeded(f"You have {len(mine)} sessions, as many as one user may have. End one to go on.")
         self._count_sandboxes(principal.tenant, principal.user, None)
@@ -140,10 +141,19 @@ class Gateway:
     def open(self, row: SessionRow, core: Session, profile: Profile) -> LiveSession:
         session = LiveSession(self.world, row, core, profile, self._ended)
         self.live[row.session_id] = session
+        self._by_user.setdefault((row.tenant, row.user), {})[row.session_id] = session
         return session
 
     def _ended(self, session: LiveSession) -> None:
         self.live.pop(session.session_id, None)
+        mine = self._by_user.get((session.row.tenant, session.row.user), {})
+        mine.pop(session.session_id, None)
+        if not mine:
+            self._by_user.pop((session.row.tenant, session.row.user), None)
+
+    def _of(self, tenant: str, user: str) -> list[LiveSession]:
+        """A user's living sessions, however many others have."""
+        return list(self._by_user.get((tenant, user), {}).values())
 
     def _known(self, name: str | None) -> Profile:
         chosen = name or self.default_profile
@@ -157,7 +167,7 @@ class Gateway:
             raise ProfileUnavailable(f"The profile {profile.name} cannot be served here: {problem}")
 
     def _count_sandboxes(self, tenant: str, user: str, but: LiveSession | None) -> None:
-        held = [s for s in self.live.values() if s is not but and (s.row.tenant, s.row.user) == (tenant, user) and _holds(s)]
+        held = [s for s in self._of(tenant, user) if s is not but and _holds(s)]
         if len(held) >= self.world.caps.live_sandboxes_a_user:
             ends = [s.row.idle_deadline for s in held if s.row.idle_deadline]
             wait = max(1.0, min(ends) - self.world.clock.now()) if ends else 30.0

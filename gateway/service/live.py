@@ -35,6 +35,7 @@ from .world import World
 log = logging.getLogger("sandglass.session")
 Json = dict[str, Any]
 CHECKPOINT_AFTER_S = 1.0
+RELEASE_AFTER_S = 2.0
 NO_FLAGS = Flag(0)
 TOLD_WAIT_S = 1.0
 SAVE_AFTER_S = 0.3
@@ -126,7 +127,14 @@ class LiveSession:
             self.announce_soon()
         else:
             self.announce()
+        if self.core.state is SessionState.DORMANT and before.state is not SessionState.DORMANT:
+            # thousands may sleep, and a descriptor each would be all that a process may have
+            self.world.deadlines.after((self.session_id, "release"), RELEASE_AFTER_S, self._release)
         self.wake()
+
+    def _release(self) -> None:
+        if self.core.state is SessionState.DORMANT:
+            self.journal.release()
 
     def _time_start(self, before: Session) -> None:
         """From the request (or the work that woke a dormant session) until it is active."""
@@ -359,7 +367,8 @@ class LiveSession:
         self.world.tally.sessions_ended[(self.core.reason,)] += 1
         for name in self._armed:
             self.world.deadlines.disarm((self.session_id, name))
-        self.world.deadlines.disarm((self.session_id, "checkpoint"))
+        for name in ("checkpoint", "release"):
+            self.world.deadlines.disarm((self.session_id, name))
         self.attachments.close_all("session_ended")
         self.journal.close()
         self._on_end(self)
