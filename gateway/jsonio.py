@@ -6,6 +6,10 @@ import json
 from typing import Any
 
 
+# made once: json.dumps with arguments makes an encoder a call
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+
+
 def dumps(value: Any) -> bytes:
     """UTF-8 bytes. Lone surrogates (from hostile text) become U+FFFD."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+    return _encode(value).encode("utf-8", "replace")

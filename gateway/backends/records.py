@@ -234,8 +234,7 @@ _JSON_MEMBERS = frozenset(("data", "body", "detail"))
 _FLAGS = frozenset(("keep", "delivered"))
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _values(row: object, names: tuple[str, ...], **other: object) -> tuple[object, ...]:

@@ -55,10 +55,14 @@ def load(data: bytes | memoryview | str, what: str) -> Json:
     return value
 
 
+# made once: json.dumps with arguments makes an encoder a call
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def dump(value: Json) -> bytes:
     """JSON as it goes into a message; what UTF-8 cannot say (a lone surrogate) is escaped. Raises ``JupyterError``."""
     try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        return _encode(value).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:

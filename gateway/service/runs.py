@@ -30,6 +30,8 @@ Json = dict[str, Any]
 SAVE_AFTER_S = 0.3
 SETTLE_AFTER_S = 0.005
 """What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
+LOGGED = ("user", "tenant", "profile", "via", "generation", "exit_reason", "started_at", "finished_at", "output_bytes", "cpu_s")
+"""Of the trace; all of it is in the records."""
 QUEUED_AFTER_S = 0.02
 """An execution that has begun by then is not announced as queued."""
 
@@ -288,7 +290,7 @@ class Runs:
         self._count(row)
         action = ex.next_action(run.e.exit_reason, self._failures)
         row.data["next_action"] = action
-        log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **row.data["trace"]})
+        log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **{name: row.data["trace"][name] for name in LOGGED}})
         self._s.spawn(self._saved(run), "save-run")
         if not run.silent:
             self._announce(run)

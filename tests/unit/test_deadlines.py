@@ -15,7 +15,7 @@ async def test_thousands_that_are_due_together_leave_the_loop_to_others() -> Non
     fired: list[int] = []
 
     def call(number: int) -> None:
-        time.sleep(0.001)  # noqa: ASYNC251 - stands for what a deadline does on the loop
+        time.sleep(0.001)
         fired.append(number)
 
     due = clock.boottime() + 0.02
