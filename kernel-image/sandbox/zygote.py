@@ -43,6 +43,9 @@ def load(step):
             importlib.import_module(name)
         except ImportError:
             print(f"zygote: {name} is not installed", file=sys.stderr, flush=True)
+        else:
+            if name == "threadpoolctl":
+                sys.modules["kernel_app"].learn_pools()
 
 
 class Zygote:
