@@ -33,7 +33,7 @@ SETTLE_AFTER_S = 0.005
 LOGGED = ("user", "tenant", "profile", "via", "generation", "exit_reason", "started_at", "finished_at", "output_bytes", "cpu_s")
 """Of the trace; all of it is in the records."""
 QUEUED_AFTER_S = 0.02
-"""An execution that has begun by then is not announced as queued."""
+"""A Jupyter client's execution that has begun by then is not announced as queued."""
 
 
 @dataclass(eq=False)
@@ -93,7 +93,9 @@ class Runs:
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent)
         self._know(run)
         self._s.write_request(body, msg_id)
-        if not silent:
+        if run.rest:
+            self._announce(run)
+        elif not silent:
             run.announce_timer = asyncio.get_running_loop().call_later(QUEUED_AFTER_S, self._announce, run)
         return run
 
