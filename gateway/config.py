@@ -21,6 +21,7 @@ from .config_table import NAMES, SECRETS, TABLE, VARIABLES, Variable
 from .config_values import BadValue, show_size
 from .domain.files import PersistLimits
 from .domain.model import Lifetimes, Limits
+from .domain.retention import Retention
 from .logs import LogSettings
 from .service import world
 
@@ -30,7 +31,6 @@ _HEADER_SAFE = re.compile(rb"[!-~]+")
 _JWKS_FILE = "SANDGLASS_JWT_JWKS_FILE"
 _OURS = "SANDGLASS_"
 _TESTS = "SANDGLASS_TEST_"
-DAY_S = 86400.0
 
 
 class ConfigError(ValueError):
@@ -43,14 +43,6 @@ class Caps(world.Caps):
 
     session_bytes: int = PersistLimits().session_bytes
     max_live: int = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long things stay at the least, in seconds."""
-
-    artifacts_s: float = 30 * DAY_S
-    audit_s: float = 180 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)

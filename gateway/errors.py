@@ -7,6 +7,7 @@
     |   |-- PathRefused                 path_refused           a file path or pattern that may not be used
     |   `-- TooLarge                    too_large              a body, file or message over its limit
     |-- Unauthenticated                 unauthenticated        no token, or one that does not hold
+    |   `-- UserDisabled                user_disabled          whoever it is may not come in any more
     |-- Forbidden                       forbidden              the token lacks a role or scope
     |-- NotFound                        not_found              unknown, ended long ago, or somebody else's
     |-- Conflict                        conflict               the state does not admit it
@@ -75,6 +76,12 @@ class Unauthenticated(SandglassError):
     """No valid token was given."""
 
     code = "unauthenticated"
+
+
+class UserDisabled(Unauthenticated):
+    """This user has been disabled."""
+
+    code = "user_disabled"
 
 
 class Forbidden(SandglassError):

@@ -35,6 +35,7 @@ from .service.gateway import Gateway
 from .service.monitor import LEASE_TTL_S, Monitor
 from .service.pool import Pool
 from .service.sandboxes import Sandboxes
+from .service.sweeper import Sweeper
 from .service.tally import Tally
 from .service.tasks import Tasks
 from .service.world import World
@@ -119,22 +120,28 @@ class Server:
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
-            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace,
+            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention,
         )  # fmt: skip
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
         self._pool = pool
+        revocations = Revocations()
+        for row in await self.gateway.users.load():
+            revocations.user_changed(row)
+        self.gateway.users.listeners.append(revocations.user_changed)
         adoption = Adoption(self.gateway, instance)
         await adoption.load()
-        started = self._listen(records)
+        started = self._listen(revocations)
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
+        self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 
     async def _adopt(self, adoption: Adoption) -> None:
         await adoption.run()
+        self.gateway.users.enforce()
         self._pool.maintain()
 
     async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -167,9 +174,8 @@ class Server:
             self.gateway.world.trace.update(trace)
             self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
-    def _listen(self, records: SqliteRecords) -> Started:
+    def _listen(self, revocations: Revocations) -> Started:
         s = self.settings
-        revocations = Revocations()
         verifier = TokenVerifier.from_settings(s.auth, self.clock, revocations=revocations)
         pages = Pages(s.auth.page_secret, self.clock, revocations=revocations)
         deps = Deps(
@@ -177,6 +183,7 @@ class Server:
             limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
             tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token,
         )  # fmt: skip
+        revocations.listeners.append(deps.presence.revoked)
         sockets, port = http_server.bind(s.host, s.port)
         frame_sockets, frame_port = http_server.bind(s.host, s.frame_port)
         name = "127.0.0.1" if s.host in ("0.0.0.0", "", "::") else s.host  # noqa: S104 - compared, not bound

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .domain.model import Artifact, Profile
+from .domain.retention import Rows, StoredPath
 
 
 class Clock(Protocol):
@@ -272,7 +273,96 @@ class DeclarationRow:
     created_at: float
 
 
-class Records(Protocol):
+@dataclass(slots=True)
+class DisabledRow:
+    """A user who may not come in. ``sessions``: ``recycle`` or ``end``. Stays after ``enabled_at``, for page sessions from before."""
+
+    tenant: str
+    user: str
+    at: float
+    by: str
+    text: str = ""
+    sessions: str = "recycle"
+    enabled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """One batch. ``next``: where the following one begins, None when nothing older is left."""
+
+    count: int
+    next: int | None
+    sessions: tuple[str, ...] = ()
+
+
+class RetentionRecords(Protocol):
+    """What the sweeper asks. Every call is one short transaction; what it deletes and what it says in the audit go together."""
+
+    async def get_note(self, name: str) -> dict[str, Any] | None:
+        """A small value of the installation's own."""
+        ...
+
+    async def put_note(self, name: str, value: dict[str, Any]) -> None: ...
+
+    async def stored_paths(self, after: tuple[str, str], limit: int) -> list[StoredPath]:
+        """The next paths behind ``after``, by (session, path). Doomed versions are left out, so one may have none at all."""
+        ...
+
+    async def doom_artifacts(self, artifact_ids: list[str], at: float, audit: AuditRow) -> int:
+        """From here on nobody finds them. Returns how many; with none nothing is written."""
+        ...
+
+    async def doomed_artifacts(self, after: int, limit: int) -> list[tuple[int, Artifact]]:
+        """``(place, artifact)`` behind the place ``after``, oldest first."""
+        ...
+
+    async def forget_artifact(self, artifact_id: str) -> None:
+        """Remove a doomed artifact's row: its object is gone."""
+        ...
+
+    async def drop_marks(self, session_id: str, path: str) -> None:
+        """Remove the marks of deletion of a path of which nothing is stored."""
+        ...
+
+    async def purge(self, rows: Rows, before: float, after: int, limit: int, audit: AuditRow) -> Purged:
+        """Look at the ``limit`` oldest rows behind ``after`` and delete those that were over at ``before``.
+
+        Executions that are finished (or their session is), notices that were told (or their session ended), sandboxes that
+        are gone, ended sessions that nothing refers to any more. The count goes into the audit's ``detail``.
+        """
+        ...
+
+    async def unknown_objects(self, keys: dict[str, str]) -> list[str]:
+        """Of these keys (-> artifact id) those whose artifact has no row."""
+        ...
+
+    async def note_orphans(self, keys: list[str], at: float) -> None:
+        """Remember when each was first seen."""
+        ...
+
+    async def orphans(self, before: float, limit: int) -> list[str]:
+        """Those seen first at ``before`` or earlier."""
+        ...
+
+    async def forget_orphan(self, key: str, audit: AuditRow | None) -> None: ...
+
+
+class UserRecords(Protocol):
+    async def disable_user(self, row: DisabledRow, audit: AuditRow) -> None: ...
+    async def enable_user(self, tenant: str, user: str, at: float, audit: AuditRow) -> bool:
+        """False when that user is not disabled."""
+        ...
+
+    async def list_disabled(self, *, enabled_too: bool = False) -> list[DisabledRow]:
+        """Newest first."""
+        ...
+
+    async def forget_enabled(self, before: float) -> None:
+        """Drop the rows of users who were enabled again at ``before`` or earlier."""
+        ...
+
+
+class Records(RetentionRecords, UserRecords, Protocol):
     """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable.
 
     ``errors``: how many statements failed because it did not serve, for the operator's figures.

@@ -119,6 +119,8 @@ class PageSessions:
     def _verify(self, value: str) -> tuple[Principal, Claims]:
         claims = self._verifier.claims(value)
         principal = self._verifier.principal(claims, value)
+        if self.revocations.page_is_over(principal, float(claims["iat"])):
+            raise Unauthenticated("The page session is over.")
         origin = str(claims["origin"])
         if origin and self.revocations.is_revoked(replace(principal, token_id=origin), float(claims["iat"])):
             raise Unauthenticated("The token was revoked.")

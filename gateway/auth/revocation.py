@@ -5,10 +5,12 @@ An entry is forgotten when every token that it could concern has expired by itse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..domain.model import Principal
+from ..ports import DisabledRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,14 @@ class Revocation:
     token_id: str = ""
     tenant: str = ""
     user: str = ""
+    every: bool = False
+    """The user is disabled: tokens issued later do not count either."""
 
     def concerns(self, principal: Principal, issued_at: float | None) -> bool:
         """A token that does not say when it was issued counts as old."""
         if self.token_id:
             return principal.token_id == self.token_id
-        return principal.owns(self.tenant, self.user) and (issued_at is None or issued_at <= self.at)
+        return principal.owns(self.tenant, self.user) and (self.every or issued_at is None or issued_at <= self.at)
 
 
 class Revocations:
@@ -35,6 +39,8 @@ class Revocations:
         self.listeners: list[Callable[[Revocation], None]] = []
         self._tokens: dict[str, Revocation] = {}
         self._users: dict[tuple[str, str], Revocation] = {}
+        self._disabled: dict[tuple[str, str], Revocation] = {}
+        self._pages_over: dict[tuple[str, str], float] = {}
         for entry in known:
             self._keep(entry)
 
@@ -45,6 +51,23 @@ class Revocations:
     def revoke_user(self, tenant: str, user: str, now: float, until: float) -> None:
         """Everything issued up to now; ``until``: when the longest-lived token of today has expired."""
         self._add(Revocation(now, until, tenant=tenant, user=user), now)
+
+    def user_changed(self, row: DisabledRow) -> None:
+        """A user was disabled; or enabled again, and then only page sessions from before stay ended."""
+        whom = (row.tenant, row.user)
+        self._pages_over[whom] = row.at
+        if row.enabled_at is not None:
+            self._disabled.pop(whom, None)
+            return
+        entry = self._disabled[whom] = Revocation(row.at, math.inf, tenant=row.tenant, user=row.user, every=True)
+        self._tell(entry)
+
+    def is_disabled(self, principal: Principal) -> bool:
+        return (principal.tenant, principal.user) in self._disabled
+
+    def page_is_over(self, principal: Principal, issued_at: float) -> bool:
+        """The page session is from before its user was disabled."""
+        return issued_at <= self._pages_over.get((principal.tenant, principal.user), -math.inf)
 
     def is_revoked(self, principal: Principal, issued_at: float | None) -> bool:
         entries = (self._tokens.get(principal.token_id), self._users.get((principal.tenant, principal.user)))
@@ -60,6 +83,9 @@ class Revocations:
                 self._tokens.pop(kept.token_id, None)
                 self._users.pop((kept.tenant, kept.user), None)
         self._keep(entry)
+        self._tell(entry)
+
+    def _tell(self, entry: Revocation) -> None:
         for listener in self.listeners:
             listener(entry)
 

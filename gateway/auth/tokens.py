@@ -16,7 +16,7 @@ import jwt
 from jwt.types import Options
 
 from ..domain.model import Principal
-from ..errors import Unauthenticated
+from ..errors import Unauthenticated, UserDisabled
 from ..ports import Clock
 from .keys import ALGORITHMS, BadKey, VerifyKey
 from .revocation import Revocations
@@ -99,7 +99,7 @@ class TokenVerifier:
         return claims
 
     def principal(self, claims: Claims, token: str) -> Principal:
-        """Raises Unauthenticated when a name is missing or odd, or the token or its user was revoked."""
+        """Raises Unauthenticated when a name is missing or odd, or the token or its user was revoked; UserDisabled."""
         principal = Principal(
             user=_name(claims, "sub"),
             tenant=_name(claims, "tenant"),
@@ -108,6 +108,8 @@ class TokenVerifier:
             expires_at=_number(claims, "exp") or 0.0,
             token_id=_name(claims, "jti") if "jti" in claims else hashlib.sha256(token.encode()).hexdigest()[:32],
         )
+        if self._revocations is not None and self._revocations.is_disabled(principal):
+            raise UserDisabled("This user has been disabled by an administrator.")
         if self._revocations is not None and self._revocations.is_revoked(principal, _number(claims, "iat")):
             raise Unauthenticated("The token was revoked.")
         return principal

@@ -133,5 +133,27 @@ CREATE INDEX audit_tenant ON audit (tenant, seq);
 CREATE INDEX audit_session ON audit (session_id, seq);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_RETENTION = """
+ALTER TABLE artifacts ADD COLUMN doomed_at REAL;
+CREATE INDEX artifacts_doomed ON artifacts (seq) WHERE doomed_at IS NOT NULL;
+CREATE INDEX sessions_over ON sessions (ended_at) WHERE state = 'ended';
+CREATE INDEX sandboxes_over ON sandboxes (ended_at) WHERE state = 'gone';
+
+CREATE TABLE orphans (key TEXT PRIMARY KEY, seen_at REAL NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE disabled_users (
+  tenant TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at REAL NOT NULL,
+  by TEXT NOT NULL,
+  text TEXT NOT NULL,
+  sessions TEXT NOT NULL,
+  enabled_at REAL,
+  PRIMARY KEY (tenant, user)
+) STRICT, WITHOUT ROWID;
+"""
+"""``doomed_at``: nobody sees the artifact any more, its row stays until its object is gone. ``orphans``: objects without a row.
+Executions, notices and the audit have no index for their age: they go in the order of ``seq``, and are written often."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

@@ -10,6 +10,11 @@ from .base import Authenticated
 from .body import Field
 
 PURPOSES = ("login", "attach")
+AFTERWARDS = ("recycle", "end")
+"""What becomes of a disabled user's sessions; either way declared files are stored."""
+NAME_CHARS = 255
+REASON = Field(str, default="", max_chars=1000)
+TENANT = Field(str, max_chars=NAME_CHARS)
 
 
 class Admin(Authenticated):
@@ -28,10 +33,50 @@ class AdminSessionsHandler(Admin):
 
 class AdminEndHandler(Admin):
     async def post(self, session_id: str) -> None:
-        body = self.json_body({"reason_text": Field(str, default="", max_chars=1000)})
+        body = self.json_body({"reason_text": REASON})
         session = await self.session_of(session_id, admin=True)
         session.end(reason="admin", by=self.caller.user, text=body["reason_text"])
         self.answer(session.to_json(), 202)
+
+
+class AdminUserHandler(Admin):
+    """One user: of the admin's tenant, or for a platform admin of the ``tenant`` in the body."""
+
+    scope = "admin"
+
+    def named(self, name: str) -> str:
+        if not 0 < len(name) <= NAME_CHARS or not name.isprintable():
+            raise BadRequest("The path must hold the user's name.")
+        return name
+
+
+class AdminDisableHandler(AdminUserHandler):
+    async def post(self, user: str) -> None:
+        body = self.json_body({"tenant": TENANT, "reason_text": REASON, "sessions": Field(str, default=AFTERWARDS[0], max_chars=20)})
+        if body["sessions"] not in AFTERWARDS:
+            raise BadRequest(f"'sessions' must be one of: {', '.join(AFTERWARDS)}.")
+        users = self.gateway.users
+        self.answer(
+            await users.disable(self.caller, self.named(user), tenant=body["tenant"], sessions=body["sessions"], text=body["reason_text"])
+        )
+
+
+class AdminEnableHandler(AdminUserHandler):
+    async def post(self, user: str) -> None:
+        body = self.json_body({"tenant": TENANT})
+        self.answer(await self.gateway.users.enable(self.caller, self.named(user), tenant=body["tenant"]))
+
+
+class AdminEndSessionsHandler(AdminUserHandler):
+    async def post(self, user: str) -> None:
+        body = self.json_body({"tenant": TENANT, "reason_text": REASON})
+        users = self.gateway.users
+        self.answer(await users.end_sessions(self.caller, self.named(user), tenant=body["tenant"], text=body["reason_text"]), 202)
+
+
+class AdminDisabledUsersHandler(Admin):
+    async def get(self) -> None:
+        self.answer({"users": await self.gateway.users.disabled(self.caller)})
 
 
 class AdminAuditHandler(Admin):

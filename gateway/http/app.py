@@ -65,6 +65,10 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (rf"{V1}/artifacts/{ID}", files.ArtifactHandler),
         (f"{V1}/admin/sessions", admin.AdminSessionsHandler),
         (rf"{V1}/admin/sessions/{ID}/end", admin.AdminEndHandler),
+        (f"{V1}/admin/users/([^/]+)/disable", admin.AdminDisableHandler),
+        (f"{V1}/admin/users/([^/]+)/enable", admin.AdminEnableHandler),
+        (f"{V1}/admin/users/([^/]+)/end-sessions", admin.AdminEndSessionsHandler),
+        (f"{V1}/admin/disabled-users", admin.AdminDisabledUsersHandler),
         (f"{V1}/admin/audit", admin.AdminAuditHandler),
         (f"{V1}/tickets", admin.TicketsHandler),
     ]

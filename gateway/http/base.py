@@ -16,6 +16,7 @@ from . import errors
 from .auth import COOKIE, authenticate, require_scope
 from .body import Field, parse_object
 from .deps import Deps
+from .gate import Connection
 from .headers import SECURITY_HEADERS
 
 log = logging.getLogger("sandglass.http")
@@ -142,6 +143,7 @@ class Authenticated(Base):
         caller = authenticate(self.request, self.deps, query=method in self.query_token_methods)
         self.principal = caller.principal
         self.by_cookie = caller.by == "cookie"
+        self.deps.presence.enter(self)
         if self.scope:
             require_scope(caller.principal, self.scope)
 
@@ -150,6 +152,11 @@ class Authenticated(Base):
         if self.principal is None:
             raise Unauthenticated()
         return self.principal
+
+    def cut_off(self) -> None:
+        """The caller may not be here any more (``Presence``)."""
+        if not self._finished and isinstance(self.request.connection, Connection):
+            self.request.connection.abort()
 
     async def session_of(self, session_id: str, *, ended: bool = False, admin: bool = False) -> SessionFacade:
         """The caller's session. Raises NotFound, and SessionEnded unless ``ended``."""

@@ -1,7 +1,7 @@
 """``/api/kernels/{id}/channels``: a websocket as an attachment, in the v1 subprotocol or the default framing.
 
 Close codes: 1000 a newer socket with the same ``session_id`` took over; 1012 the gateway stops, come back; 4400 too
-many messages that were none; 4401 the token expired; 4404 the session ended; 4429 too many attachments; 4500 a fault,
+many messages that were none; 4401 the token expired or was revoked; 4404 the session ended; 4429 too many attachments; 4500 a fault,
 come back.
 """
 
@@ -41,7 +41,7 @@ CONFIRM_EVERY_S = 0.025
 CLOSE = {
     "replaced": (1000, "a newer connection of the same client took over"),
     "shutdown": (1012, "the gateway restarts; come back"),
-    "unauthenticated": (4401, "the token expired; come back with a fresh one"),
+    "unauthenticated": (4401, "the token expired or was revoked; come back with a fresh one"),
     "session_ended": (4404, "the session ended"),
     "quota_exceeded": (4429, "too many attachments"),
     "fault": (4500, "something went wrong; come back"),
@@ -59,6 +59,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         self._confirmer = Confirmer()
         self._confirm_at = 0.0
         self._confirm_timer: asyncio.TimerHandle | None = None
+        self._opened = False
         self._v1 = False
         self._bad = 0
         self._writer: FrameWriter | None = None
@@ -104,6 +105,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         return 0  # our own pings confirm delivery and tell a dead client too
 
     def open(self, *args: str, **kwargs: str) -> None:
+        self._opened = True
         self.set_nodelay(True)
         self._heard()
         assert self.ws_connection is not None and self.ws_connection.stream is not None
@@ -282,6 +284,12 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         self._watch = asyncio.get_running_loop().call_later(limits.ping_s, self._look)
 
     # -- the end
+
+    def cut_off(self) -> None:
+        if self._opened:
+            self._end("unauthenticated")
+        else:
+            super().cut_off()
 
     def _end(self, word: str) -> None:
         self._shut(*CLOSE.get(word, CLOSE["fault"]))

@@ -14,6 +14,7 @@ from ..service.tasks import Tasks
 from .cache import ByteCache
 from .headers import is_origin
 from .notebooks import Notebooks
+from .presence import Presence
 
 
 class Tokens(Protocol):
@@ -84,6 +85,7 @@ class Deps:
     limits: HttpLimits = field(default_factory=HttpLimits)
     converted: ByteCache = field(default_factory=ByteCache)
     notebooks: Notebooks = field(default_factory=Notebooks)
+    presence: Presence = field(default_factory=Presence)
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
     figures: Figures | None = None

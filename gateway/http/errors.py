@@ -18,6 +18,7 @@ STATUS: dict[str, int] = {
     "bad_request": 400,
     "path_refused": 400,
     "unauthenticated": 401,
+    "user_disabled": 401,
     "forbidden": 403,
     "not_found": 404,
     "conflict": 409,

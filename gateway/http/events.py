@@ -113,6 +113,12 @@ class EventsHandler(Authenticated):
             sink.lose()
             attachment.detach()
 
+    def cut_off(self) -> None:
+        if self.sink is not None:
+            self.sink.closed("unauthenticated")
+        else:
+            super().cut_off()
+
     def _after(self) -> int | None:
         """The resume point: ``Last-Event-ID`` (of a browser that reconnects) before ``?after=``. Raises BadRequest."""
         text = self.request.headers.get("Last-Event-ID") or self.get_query_argument("after", "")

@@ -33,9 +33,13 @@ class ArtifactsHandler(Authenticated):
 
 
 class ArtifactHandler(Downloading):
-    scope = "files:read"
+    async def delete(self, artifact_id: str) -> None:
+        require_scope(self.caller, "files:write")
+        await self.gateway.delete_artifact(self.caller, artifact_id)
+        self.no_content()
 
     async def get(self, artifact_id: str) -> None:
+        require_scope(self.caller, "files:read")
         found, chunks = await self.gateway.artifact(self.caller, artifact_id)
         await self.send_file(found["path"], chunks, found["size"])
 

@@ -85,6 +85,11 @@ class Connection(httputil.HTTPConnection):
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
         self._inner.set_close_callback(callback)
 
+    def abort(self) -> None:
+        """Close at once, in the middle of whatever it is; the application is told as when the client leaves."""
+        if self._inner.stream is not None:
+            self._inner.stream.close()
+
     def detach(self) -> Any:
         self._gated.cancel_timer()
         return self._inner.detach()

@@ -236,17 +236,7 @@ class Access:
         s = self._s
         path = clean_path(path)
         self._alive()
-        missing = True
-        if s.sandbox is not None and s.core.state is SessionState.ACTIVE:
-            root, inner = split_root(path)
-            stream = s.sandbox.link.open_file({"cmd": "delete", "root": root, "path": inner})
-            try:
-                await stream.result()
-                missing = False
-            except NotFound:
-                pass
-            finally:
-                stream.abort()
+        missing = not await remove_from_sandbox(s, path)
         if any(a.path == path for a in await s.world.records.list_artifacts(self.session_id)):
             await s.world.records.drop_artifact_path(self.session_id, path, s.world.clock.now())
             missing = False
@@ -280,6 +270,21 @@ class Access:
 
     async def artifacts(self) -> list[Json]:
         return [artifact_json(a) for a in await self._s.world.records.list_artifacts(self.session_id)]
+
+
+async def remove_from_sandbox(s: LiveSession, path: str) -> bool:
+    """Remove a file from the session's sandbox; False where there is no such file, or no sandbox that is active."""
+    if s.sandbox is None or s.core.state is not SessionState.ACTIVE:
+        return False
+    root, inner = split_root(path)
+    stream = s.sandbox.link.open_file({"cmd": "delete", "root": root, "path": inner})
+    try:
+        await stream.result()
+    except NotFound:
+        return False
+    finally:
+        stream.abort()
+    return True
 
 
 def artifact_json(a: Any) -> Json:

@@ -49,6 +49,7 @@ from ..errors import (
     SessionEnded,
     StoreUnavailable,
     Unavailable,
+    UserDisabled,
 )
 from ..ports import DeclarationRow
 from .keeping import describe
@@ -69,6 +70,7 @@ _START_FAILURES: dict[type[SandglassError], ExitReason] = {
     QuotaExceeded: ExitReason.CAPACITY_EXHAUSTED,
     ImageUnavailable: ExitReason.IMAGE_UNAVAILABLE,
     ProfileUnavailable: ExitReason.POLICY_DENIED,
+    UserDisabled: ExitReason.POLICY_DENIED,
 }
 
 

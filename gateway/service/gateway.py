@@ -8,17 +8,20 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
 from ..domain.session import Session
 from ..domain.session_events import Wanted
 from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionRow
-from .access import Access, artifact_json
+from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
+from .disposal import Disposal
 from .ended import EndedAccess
 from .keeping import artifact_key
 from .live import LiveSession
 from .sandboxes import profile_json
+from .users import Users
 from .views import ended_json
 from .world import World
 
@@ -39,6 +42,8 @@ class Gateway:
         self.started_at = world.clock.now()
         self.adopted = asyncio.Event()
         self.engine_problem = ""
+        self.disposal = Disposal(world)
+        self.users = Users(self, world)
         world.check_user_quota = self._check_user_quota
 
     # --- finding ------------------------------------------------------------------------------------------------------
@@ -77,7 +82,7 @@ class Gateway:
         return known.tier if known else ""
 
     async def live_sessions(self, principal: Principal) -> list[SessionFacade]:
-        mine = self._of(principal.tenant, principal.user)
+        mine = self.sessions_of(principal.tenant, principal.user)
         return [Access(s) for s in sorted(mine, key=lambda s: -s.row.created_at)]
 
     async def admin_sessions(self, principal: Principal) -> list[Json]:
@@ -121,10 +126,11 @@ class Gateway:
             await self.world.sandboxes.runtime.info()
             await self.world.sandboxes.runtime.image_digest(chosen.image)
         self._refuse_unavailable(chosen)
-        mine = self._of(principal.tenant, principal.user)
+        mine = self.sessions_of(principal.tenant, principal.user)
         if len(mine) >= self.world.caps.sessions_a_user:
             raise QuotaExceeded(f"You have {len(mine)} sessions, as many as one user may have. End one to go on.")
         self._count_sandboxes(principal.tenant, principal.user, None)
+        self.users.refuse(principal.tenant, principal.user)
         now = self.world.clock.now()
         row = SessionRow(
             session_id=_session_id(), tenant=principal.tenant, user=principal.user, name=(name or "session")[:MAX_NAME],
@@ -151,7 +157,7 @@ class Gateway:
         if not mine:
             self._by_user.pop((session.row.tenant, session.row.user), None)
 
-    def _of(self, tenant: str, user: str) -> list[LiveSession]:
+    def sessions_of(self, tenant: str, user: str) -> list[LiveSession]:
         """A user's living sessions, however many others have."""
         return list(self._by_user.get((tenant, user), {}).values())
 
@@ -167,7 +173,7 @@ class Gateway:
             raise ProfileUnavailable(f"The profile {profile.name} cannot be served here: {problem}")
 
     def _count_sandboxes(self, tenant: str, user: str, but: LiveSession | None) -> None:
-        held = [s for s in self._of(tenant, user) if s is not but and _holds(s)]
+        held = [s for s in self.sessions_of(tenant, user) if s is not but and _holds(s)]
         if len(held) >= self.world.caps.live_sandboxes_a_user:
             ends = [s.row.idle_deadline for s in held if s.row.idle_deadline]
             wait = max(1.0, min(ends) - self.world.clock.now()) if ends else 30.0
@@ -177,6 +183,7 @@ class Gateway:
             )  # fmt: skip
 
     def _check_user_quota(self, session: LiveSession) -> None:
+        self.users.refuse(session.row.tenant, session.row.user)
         self._count_sandboxes(session.row.tenant, session.row.user, session)
 
     # --- the rest of the facade ---------------------------------------------------------------------------------------
@@ -190,6 +197,30 @@ class Gateway:
         if found is None or not principal.owns(found.tenant, found.user):
             raise NotFound("There is no such artifact.")
         return artifact_json(found), self.world.store.read(artifact_key(found))
+
+    async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
+        """At once, by its owner or an admin: nobody finds it any more when this returns. The newest version's path goes with it.
+
+        Raises NotFound, RecordsUnavailable.
+        """
+        found = await self.world.records.get_artifact(artifact_id)
+        if found is None or not principal.may_see(found.tenant, found.user):
+            raise NotFound("There is no such artifact.")
+        latest = {a.path: a.artifact_id for a in await self.world.records.list_artifacts(found.session_id)}
+        newest = latest.get(found.path) == artifact_id
+        if newest:
+            await self.world.records.drop_artifact_path(found.session_id, found.path, self.world.clock.now())
+        tag = Tag.USER_ARTIFACT_DELETE if principal.owns(found.tenant, found.user) else Tag.ADMIN_ARTIFACT_DELETE
+        await self.disposal.doom(
+            tag, [artifact_id], tenant=found.tenant, user=found.user, session_id=found.session_id, bytes=found.size, by=principal.user
+        )
+        self.disposal.finish_soon(found)
+        live = self.live.get(found.session_id)
+        if newest and live is not None:
+            try:
+                await remove_from_sandbox(live, found.path)
+            except SandglassError as error:
+                log.warning("a deleted artifact's file stays in the sandbox", extra={"session": live.session_id, "why": error.code})
 
     async def health(self) -> tuple[bool, Json]:
         checks: Json = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain.files import PersistLimits
 from ..domain.model import Profile
+from ..domain.retention import Retention
 from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
 from .pool import Pool
@@ -53,6 +54,7 @@ class World:
     trace: dict[str, dict[str, str]] = field(default_factory=dict)
     kernel_info: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
+    retention: Retention = field(default_factory=Retention)
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
 

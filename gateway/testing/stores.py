@@ -15,6 +15,7 @@ from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
 from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionRow
+from .upkeep import MemoryUpkeep
 
 CHUNK_BYTES = 256 * 1024
 R = TypeVar("R", SessionRow, SandboxRow, ExecutionRow, NoticeRow, AuditRow, DeclarationRow)
@@ -32,21 +33,23 @@ def _copy(row: R) -> R:
     return replace(row, **changes)
 
 
-class MemoryRecords:
+class MemoryRecords(MemoryUpkeep):
     """``ports.Records``. ``is_gone(owner, asking)`` says whether a lease's owner has surely ended."""
 
     def __init__(self, is_gone: Callable[[str, str], bool] = lambda owner, asking: False) -> None:
-        self.failing: SandglassError | None = None
+        super().__init__()
+        self.failing = None
         self.errors = 0
         self._is_gone = is_gone
         self._lease = ("", 0, 0.0)
-        self._sessions: dict[str, SessionRow] = {}
-        self._sandboxes: dict[str, SandboxRow] = {}
-        self._executions: dict[str, ExecutionRow] = {}
-        self._notices: list[NoticeRow] = []
-        self._declarations: dict[tuple[str, str], DeclarationRow] = {}
-        self._artifacts: list[tuple[Artifact, bool]] = []
-        self._audit: list[AuditRow] = []
+        self._sessions = {}
+        self._sandboxes = {}
+        self._executions = {}
+        self._notices = []
+        self._notice_id = 0
+        self._declarations = {}
+        self._artifacts = []
+        self._audit = []
 
     def _serve(self, session_id: str = "") -> None:
         if self.failing is not None:
@@ -151,8 +154,9 @@ class MemoryRecords:
 
     async def add_notice(self, row: NoticeRow) -> int:
         self._serve(row.session_id)
-        self._notices.append(replace(_copy(row), notice_id=len(self._notices) + 1))
-        return len(self._notices)
+        self._notice_id += 1
+        self._notices.append(replace(_copy(row), notice_id=self._notice_id))
+        return self._notice_id
 
     async def list_notices(self, session_id: str, *, undelivered_only: bool = False, limit: int = 100) -> list[NoticeRow]:
         self._serve()
@@ -180,13 +184,13 @@ class MemoryRecords:
 
     async def add_artifact(self, artifact: Artifact) -> None:
         self._serve(artifact.session_id)
-        if any(known.artifact_id == artifact.artifact_id for known, _ in self._artifacts):
+        if any(known.artifact_id == artifact.artifact_id for known, gone in self._artifacts if not gone):
             raise Conflict("There is an artifact with that id.")
         self._artifacts.append((artifact, False))
 
     async def list_artifacts(self, session_id: str, *, latest_only: bool = True) -> list[Artifact]:
         self._serve()
-        mine = [(artifact, gone) for artifact, gone in self._artifacts if artifact.session_id == session_id]
+        mine = [item for item in self._artifacts if item[0].session_id == session_id and item[0].artifact_id not in self._doomed]
         if latest_only:
             newest = {artifact.path: (artifact, gone) for artifact, gone in mine}
             mine = sorted(newest.values(), key=lambda item: item[0].path.encode())
@@ -194,11 +198,13 @@ class MemoryRecords:
 
     async def get_artifact(self, artifact_id: str) -> Artifact | None:
         self._serve()
+        if artifact_id in self._doomed:
+            return None
         return next((found for found, gone in self._artifacts if found.artifact_id == artifact_id and not gone), None)
 
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         self._serve(session_id)
-        gone = Artifact(f"gone-{len(self._artifacts)}", session_id, "", "", path, "", 0, "", 0, at)
+        gone = Artifact("", session_id, "", "", path, "", 0, "", 0, at)
         self._artifacts.append((gone, True))
 
     async def add_audit(self, row: AuditRow) -> None:
