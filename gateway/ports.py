@@ -200,6 +200,19 @@ class SessionRow:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Which sessions; None and empty mean any. ``since``: active or ended then or later. ``behind``: the last one of the page before."""
+
+    tenant: str | None = None
+    user: str | None = None
+    states: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    since: float | None = None
+    behind: tuple[float, str] | None = None
+    limit: int = 1000
+
+
 @dataclass(slots=True)
 class SandboxRow:
     sandbox_id: str
@@ -394,6 +407,10 @@ class Records(RetentionRecords, UserRecords, Protocol):
         self, *, tenant: str | None = None, user: str | None = None, live_only: bool = False, limit: int = 1000, offset: int = 0
     ) -> list[SessionRow]:
         """Newest first. ``live_only``: not ENDED."""
+        ...
+
+    async def find_sessions(self, query: SessionQuery) -> list[SessionRow]:
+        """In the same order; ``behind`` is ``(created_at, session_id)``, and new sessions move no page."""
         ...
 
     async def put_sandbox(self, row: SandboxRow) -> None: ...

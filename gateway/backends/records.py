@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..domain.model import Artifact
 from ..errors import Conflict
-from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionRow
+from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
 from .records_db import Database
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
@@ -110,6 +110,23 @@ class SqliteRecords(RetentionTables, UserTables):
             f"{select('sessions', SESSION)}{clause} ORDER BY created_at DESC, session_id LIMIT ? OFFSET ?",
             (*given, limit, offset),
         )
+        return [SessionRow(**members(row, SESSION)) for row in found]
+
+    async def find_sessions(self, query: SessionQuery) -> list[SessionRow]:
+        clause, given = where(tenant=query.tenant, user=query.user)
+        values_of: list[object] = [*given]
+        for name, words in (("state", query.states), ("reason", query.reasons)):
+            if words:
+                clause += f" AND {name} IN ({', '.join('?' * len(words))})"
+                values_of += words
+        if query.since is not None:
+            clause += " AND max(last_activity, created_at, coalesce(ended_at, 0)) >= ?"
+            values_of.append(query.since)
+        if query.behind is not None:
+            at, session_id = query.behind
+            clause += " AND created_at <= ? AND (created_at < ? OR session_id > ?)"
+            values_of += [at, at, session_id]
+        found = self._db.all(f"{select('sessions', SESSION)}{clause} ORDER BY created_at DESC, session_id LIMIT ?", (*values_of, query.limit))
         return [SessionRow(**members(row, SESSION)) for row in found]
 
     async def put_sandbox(self, row: SandboxRow) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..clock import iso
+from ..domain.model import EndReason, SessionState
 from ..errors import BadRequest, Forbidden
+from ..ports import SessionQuery
 from .base import Authenticated
 from .body import Field
+from .paging import cursor, limit_of, place_of, time_of, words
 
 PURPOSES = ("login", "attach")
 AFTERWARDS = ("recycle", "end")
@@ -28,7 +31,20 @@ class Admin(Authenticated):
 
 class AdminSessionsHandler(Admin):
     async def get(self) -> None:
-        self.answer({"sessions": await self.gateway.admin_sessions(self.caller)})
+        def one(name: str) -> str | None:
+            return self.get_query_argument(name, "") or None
+
+        query = SessionQuery(
+            one("tenant"), one("user"), words("state", one("state"), SessionState), words("reason", one("reason"), EndReason),
+            time_of("since", one("since")), place_of(one("cursor")), limit_of(one("limit")),
+        )  # fmt: skip
+        sessions, behind = await self.gateway.admin_sessions(self.caller, query)
+        self.answer({"sessions": sessions, "next": None if behind is None else cursor(behind)})
+
+
+class AdminSessionHandler(Admin):
+    async def get(self, session_id: str) -> None:
+        self.answer(await self.gateway.admin_session(self.caller, session_id))
 
 
 class AdminEndHandler(Admin):

@@ -64,6 +64,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{S}/artifacts", files.ArtifactsHandler),
         (rf"{V1}/artifacts/{ID}", files.ArtifactHandler),
         (f"{V1}/admin/sessions", admin.AdminSessionsHandler),
+        (rf"{V1}/admin/sessions/{ID}", admin.AdminSessionHandler),
         (rf"{V1}/admin/sessions/{ID}/end", admin.AdminEndHandler),
         (f"{V1}/admin/users/([^/]+)/disable", admin.AdminDisableHandler),
         (f"{V1}/admin/users/([^/]+)/enable", admin.AdminEnableHandler),

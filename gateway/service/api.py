@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from ..domain.model import Principal
+from ..ports import SessionQuery
 from .journal import Entry
 
 Json = dict[str, Any]
@@ -157,7 +158,14 @@ class GatewayFacade(Protocol):
         """The caller's own sessions that have not ended, newest first."""
         ...
 
-    async def admin_sessions(self, principal: Principal) -> list[Json]: ...
+    async def admin_sessions(self, principal: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
+        """Those that the admin may see, with resources; and behind which one the next page begins. Raises Forbidden."""
+        ...
+
+    async def admin_session(self, principal: Principal, session_id: str) -> Json:
+        """One of them, with the ``history`` of its sandboxes. Raises NotFound."""
+        ...
+
     async def audit(self, principal: Principal) -> list[Json]: ...
     def profiles(self) -> Json: ...
     async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]: ...

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
-from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionRow
+from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
 from .upkeep import MemoryUpkeep
 
 CHUNK_BYTES = 256 * 1024
@@ -117,6 +117,18 @@ class MemoryRecords(MemoryUpkeep):
         ]
         found.sort(key=lambda row: (-row.created_at, row.session_id))
         return [_copy(row) for row in found[offset : offset + limit]]
+
+    async def find_sessions(self, query: SessionQuery) -> list[SessionRow]:
+        rows = await self.list_sessions(tenant=query.tenant, user=query.user, limit=10**9)
+        found = [
+            row
+            for row in rows
+            if (not query.states or row.state in query.states)
+            and (not query.reasons or row.reason in query.reasons)
+            and (query.since is None or max(row.last_activity, row.created_at, row.ended_at or 0) >= query.since)
+            and (query.behind is None or (-row.created_at, row.session_id) > (-query.behind[0], query.behind[1]))
+        ]
+        return found[: query.limit]
 
     async def put_sandbox(self, row: SandboxRow) -> None:
         self._serve(row.session_id)

@@ -13,7 +13,7 @@ from gateway.backends.records import SqliteRecords
 from gateway.backends.records_lease import is_gone, make_owner
 from gateway.domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from gateway.errors import Conflict
-from gateway.ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, Records, SandboxRow, SessionRow
+from gateway.ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, Records, SandboxRow, SessionQuery, SessionRow
 from gateway.testing.stores import MemoryRecords
 
 pytestmark = pytest.mark.asyncio
@@ -135,6 +135,38 @@ async def test_lists_of_sessions(records: Records) -> None:
     assert await ids(live_only=True) == ["s2", "s0"]
     assert await ids(limit=2, offset=1) == ["s2", "s1"]
     assert await ids(tenant="nobody") == []
+
+
+async def test_sessions_are_found_page_by_page(records: Records) -> None:
+    for number in range(6):
+        await records.put_session(
+            session(
+                f"s{number}",
+                tenant="t1" if number < 4 else "t2",
+                user="alice" if number % 2 else "bob",
+                state="ended" if number in (1, 2) else "dormant",
+                reason="user" if number == 1 else "admin",
+                created_at=100.0 + number // 2,
+                last_activity=100.0 + number // 2,
+                ended_at=500.0 if number == 1 else None,
+            )
+        )
+
+    async def ids(**wanted: object) -> list[str]:
+        return [row.session_id for row in await records.find_sessions(SessionQuery(**wanted))]  # type: ignore[arg-type]
+
+    assert await ids() == ["s4", "s5", "s2", "s3", "s0", "s1"]
+    assert await ids(tenant="t1", user="alice") == ["s3", "s1"]
+    assert await ids(states=("ended",)) == ["s2", "s1"]
+    assert await ids(states=("ended", "dormant"), reasons=("user", "crash")) == ["s1"]
+    assert await ids(since=102.0) == ["s4", "s5", "s1"]
+    pages: list[str] = []
+    behind = None
+    while found := await records.find_sessions(SessionQuery(behind=behind, limit=1)):
+        pages += [row.session_id for row in found]
+        behind = (found[-1].created_at, found[-1].session_id)
+        await records.put_session(session(f"new{len(pages)}", created_at=200.0 + len(pages)))
+    assert pages == ["s4", "s5", "s2", "s3", "s0", "s1"], "new ones move no page"
 
 
 async def test_sandboxes(records: Records) -> None:

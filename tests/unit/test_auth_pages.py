@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jwt
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.auth import AuthSettings, TokenVerifier
 from gateway.auth.pages import PAGE_MAX_S, PAGE_S, Pages, PageSessions, Tickets
+from gateway.auth.revocation import Revocation
 from gateway.domain.model import Principal
-from gateway.errors import QuotaExceeded, Unauthenticated
+from gateway.errors import QuotaExceeded, Unauthenticated, UserDisabled
+from gateway.ports import DisabledRow
 from gateway.testing.clock import ManualClock
 
 NOW = 1_800_000_000.0
@@ -175,3 +179,32 @@ def test_a_cookie_is_no_token_and_a_token_no_cookie(pages: Pages, clock: ManualC
 def test_no_secret_is_in_the_cookie(pages: Pages) -> None:
     claims = jwt.decode(pages.sessions.issue(ALICE), options={"verify_signature": False})
     assert set(claims) == {"iss", "aud", "sub", "tenant", "roles", "scope", "iat", "exp", "until", "origin", "jti"}
+
+
+def test_a_disabled_user_is_refused_with_whatever_credential_and_pages_from_before_stay_ended(pages: Pages, clock: ManualClock) -> None:
+    revocations = pages.sessions.revocations
+    settings = AuthSettings(secret=SECRET)
+    verifier = TokenVerifier.from_settings(settings, clock, revocations=revocations)
+    told: list[Revocation] = []
+    revocations.listeners.append(told.append)
+    token, page = settings.issue_dev_token("alice", "t1", ["user"], 10**6, NOW), pages.sessions.issue(ALICE)
+    waiting, _ = pages.issue_ticket(ALICE, "login")
+    clock.advance(1)
+    row = DisabledRow("t1", "alice", clock.now(), "boss")
+    revocations.user_changed(row)
+    assert len(told) == 1 and told[0].concerns(ALICE, clock.now() + 10**6)
+    assert not told[0].concerns(Principal("alice", "t2"), None)
+    clock.advance(1)
+    for attempt in (
+        lambda: verifier.verify(token), lambda: verifier.verify(settings.issue_dev_token("alice", "t1", ["user"], 60, clock.now())),
+        lambda: pages.verify_cookie(page), lambda: pages.renew(page), lambda: pages.verify_cookie(pages.sessions.issue(ALICE)),
+    ):  # fmt: skip
+        with pytest.raises(UserDisabled):
+            attempt()
+    assert verifier.verify(settings.issue_dev_token("alice", "t2", ["user"], 60, clock.now())).user == "alice"
+    revocations.user_changed(replace(row, enabled_at=clock.now()))
+    assert len(told) == 1 and verifier.verify(token).user == "alice"
+    for gone in (lambda: pages.verify_cookie(page), lambda: pages.renew(page), lambda: pages.redeem(waiting, "login")):
+        with pytest.raises(Unauthenticated):
+            gone()
+    assert pages.verify_cookie(pages.sessions.issue(ALICE)).user == "alice"

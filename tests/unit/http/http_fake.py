@@ -22,6 +22,7 @@ from gateway.errors import (
     Unauthenticated,
 )
 from gateway.jsonio import dumps
+from gateway.ports import SessionQuery
 from gateway.protocol import jupyter
 from gateway.service.api import Json, Sink
 from gateway.service.attachments import Attachments, Reader
@@ -292,8 +293,10 @@ class FakeGateway:
         mine = [s for s in self.held.values() if principal.owns(s.owner.tenant, s.owner.user) and not s.ended]
         return mine[::-1]
 
-    async def admin_sessions(self, principal: Principal) -> list[Json]:
-        return [s.to_json() for s in self.held.values()]
+    async def admin_sessions(
+        self, principal: Principal, query: SessionQuery
+    ) -> tuple[list[Json], tuple[float, str] | None]:
+        return [s.to_json() for s in self.held.values()], None
 
     async def audit(self, principal: Principal) -> list[Json]:
         return []
@@ -311,6 +314,9 @@ class FakeGateway:
             yield b"stored"
 
         return {"artifact_id": "a1", "path": "out/report.txt", "size": 6}, chunks()
+
+    async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
+        raise NotFound("There is no such artifact.")
 
     async def health(self) -> tuple[bool, Json]:
         checks = {"engine": "ok" if self.healthy else "engine_unavailable"}

@@ -22,7 +22,7 @@ from gateway.protocol import jupyter
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.unit.service.harness import Rig, rig  # noqa: E402
+from tests.unit.service.harness import Rig, rig
 
 SECRET = b"a test secret of thirty-two bytes and more"
 

@@ -25,7 +25,7 @@ def test_the_map_is_total_and_holds_nothing_else() -> None:
 def test_the_map_is_the_documented_one() -> None:
     expected = {
         400: {"bad_request", "path_refused"},
-        401: {"unauthenticated"},
+        401: {"unauthenticated", "user_disabled"},
         403: {"forbidden"},
         404: {"not_found"},
         409: {"conflict", "invalid_transition", "generation_mismatch"},

@@ -223,3 +223,39 @@ async def test_artifacts_are_deleted_over_rest(tmp_path: Path) -> None:
                 assert_problem(await s.call("DELETE", gone, each), 404, "not_found")
         await until(lambda: not s.rig.store.objects)
         assert js(await s.call("GET", f"{path}/artifacts", alice))["artifacts"] == []
+
+
+async def test_admins_list_filter_and_page_sessions(tmp_path: Path) -> None:
+    async with real(tmp_path) as s:
+        boss, root = s.token("boss", "t1", "tenant_admin"), s.token("root", "t0", "admin")
+        mine = [await session(s, s.token("alice")) for _ in range(3)]
+        his, other = await session(s, s.token("bob")), await session(s, s.token("eve", "t2"))
+        await s.call("DELETE", f"/api/v1/sessions/{mine[0]}", s.token("alice"))
+        await until(lambda: mine[0] not in s.rig.gateway.live)
+
+        async def listed(query: str, token: str = boss) -> list[str]:
+            response = await s.call("GET", f"/api/v1/admin/sessions{query}", token)
+            assert response.code == 200, response.body
+            return [x["session_id"] for x in js(response)["sessions"]]
+
+        assert await listed("") == [his, *reversed(mine)] and await listed("", root) == [other, his, *reversed(mine)]
+        assert await listed("?user=alice&state=active,draining") == [mine[2], mine[1]]
+        assert await listed("?state=ended&reason=user") == [mine[0]] and await listed("?reason=crash") == []
+        assert await listed("?tenant=t2", root) == [other] and await listed("?tenant=t1") == [his, *reversed(mine)]
+        assert_problem(await s.call("GET", "/api/v1/admin/sessions?tenant=t2", boss), 403, "forbidden")
+        assert await listed("?since=2020-01-01T00:00:00Z&limit=1") == [his] and await listed("?since=2999-01-01") == []
+        pages, link = [], "?limit=3"
+        while link:
+            answer = js(await s.call("GET", f"/api/v1/admin/sessions{link}", boss))
+            pages += [x["session_id"] for x in answer["sessions"]]
+            link = answer["next"] and f"?limit=3&cursor={answer['next']}"
+        assert pages == [his, *reversed(mine)]
+        odd = ("cursor=!", "cursor=W10", "cursor=Wzdd", "cursor=%C3%A9")
+        for bad in ("state=nope", "reason=x", "since=yesterday", "limit=0", "limit=1001", "limit=x", *odd):
+            assert_problem(await s.call("GET", f"/api/v1/admin/sessions?{bad}", boss), 400, "bad_request")
+
+        one = js(await s.call("GET", f"/api/v1/admin/sessions/{mine[0]}", boss))
+        assert one["state"] == "ended" and [(h["state"], h["reason"]) for h in one["history"]] == [("gone", "user")]
+        assert js(await s.call("GET", f"/api/v1/admin/sessions/{mine[1]}", root))["history"][0]["state"] == "claimed"
+        assert_problem(await s.call("GET", f"/api/v1/admin/sessions/{other}", boss), 404, "not_found")
+        assert_problem(await s.call("GET", f"/api/v1/admin/sessions/{mine[0]}", s.token("alice")), 403, "forbidden")
