@@ -53,7 +53,12 @@ class Sweeper:
     async def run(self) -> None:
         await self._gateway.adopted.wait()
         while True:
-            good = await self.sweep()
+            try:
+                good = await self.sweep()
+            except Exception:
+                # a defect in one look must not be the last one
+                log.exception("a look at what is old failed")
+                good = False
             await asyncio.sleep(EVERY_S if good else AGAIN_S)
 
     async def sweep(self) -> bool:

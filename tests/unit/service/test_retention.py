@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from gateway.backends.filesystem_store import FilesystemStore
 from gateway.clock import SystemClock
 from gateway.domain.model import Principal
 from gateway.domain.retention import DAY_S, Retention
 from gateway.domain.trust import HOLDS_S
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.service import sweeper
 from gateway.service.access import Access
 from gateway.service.sweeper import CLOCK, Sweeper
 
@@ -256,6 +258,47 @@ async def test_objects_without_a_row(tmp_path: Path) -> None:
         assert await sweep(r, 1.2)
         assert "artifacts/t/u/stray" not in r.store.objects and len(r.store.objects) == 2
         assert await tags(r) == ["retention:object:delete"]
+
+
+async def test_a_directory_as_the_store(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        await r.kill()
+        disk = FilesystemStore(tmp_path / "store", min_free=0)
+        await disk.open()
+        r.store = disk  # type: ignore[assignment]
+        await r.boot()
+        await ended(r, "a.txt", "b.txt")
+        living = await r.session()
+        await kept(r, living, "c.txt")
+        writer = await disk.writer("artifacts/t/u/stray")
+        await writer.commit()
+        assert await sweep(r)
+        assert len([key async for key in disk.list("")]) == 4
+        assert await sweep(r, 31)
+        [key] = [key async for key in disk.list("")]
+        assert key.endswith((await living.artifacts())[0]["artifact_id"])
+        assert len([p for p in (tmp_path / "store" / "objects").rglob("*") if p.is_file()]) == 1
+        await disk.close()
+
+
+async def test_a_defect_is_not_the_end_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig(tmp_path) as r:
+        await ended(r, "a.txt")
+        looks = 0
+
+        async def sweep_or_fail(self: Sweeper) -> bool:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise RuntimeError("a defect")
+            return True
+
+        monkeypatch.setattr(Sweeper, "sweep", sweep_or_fail)
+        monkeypatch.setattr(sweeper, "AGAIN_S", 0.01)
+        task = r.tasks.spawn(Sweeper(r.gateway).run(), "retention")
+        await until(lambda: looks == 2)
+        assert not task.done()
+        task.cancel()
 
 
 async def test_another_installations_records_empty_no_store(tmp_path: Path) -> None:
