@@ -16,12 +16,16 @@ import pytest
 from gateway.errors import RecordsUnavailable, StoreUnavailable
 from gateway.service.access import Access
 from gateway.service.filestream import CHUNK, CREDIT
+from gateway.service.journal import Entry
+from gateway.service.link import HELD_BYTES
 from gateway.testing.runtime import PIPE_BYTES, FakeSandbox
 from gateway.testing.stores import MemoryStore, MemoryWriter
 
 from .harness import MALLORY, Client, Rig, execute_request, rig, sha256, until
 
 MB = 1024 * 1024
+UNREAD = PIPE_BYTES + 256 * 1024
+"""What the fake stream holds before the sandbox waits, and the frames that were on their way."""
 
 
 class SlowStore(MemoryStore):
@@ -142,20 +146,34 @@ async def test_a_hanging_store_stops_no_execution_and_loses_nothing(tmp_path: Pa
 # --- a slow disk ------------------------------------------------------------------------------------------------------
 
 
-def held_of(r: Rig, box: FakeSandbox) -> Callable[[], int]:
+class Counting(Client):
+    """``taken``: bytes of kernel messages, each given at the moment when it stands in the journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = 0
+
+    def deliver(self, entry: Entry) -> int:
+        self.taken += len(entry.body) if entry.number else 0
+        return super().deliver(entry)
+
+
+def held_of(r: Rig, box: FakeSandbox, client: Counting) -> Callable[[], int]:
     """What the gateway was sent and has not written down: unread, and read and not yet in the journal."""
-
-    def look() -> int:
-        journaled = sum(s.journal.size_bytes for s in r.gateway.live.values())
-        unread = sum(len(stream._in) for stream in box.streams)
-        return unread + max(0, r.gateway.world.tally.stream_in - journaled)
-
-    return look
+    tally = r.gateway.world.tally
+    before = tally.stream_in - client.taken
+    return lambda: sum(len(stream._in) for stream in box.streams) + tally.stream_in - client.taken - before
 
 
-LINES = 900
-BURST = "\n".join(f"print:{n} {'x' * 4000}" for n in range(LINES))
-"""Printed in one turn of the loop, faster than anything can take it."""
+LINES = 1000
+
+
+def burst(box: FakeSandbox) -> None:
+    """The running cell prints ``LINES`` lines of 6 KB in one turn of the loop, faster than anything can take them."""
+    kernel = box.relay.kernel
+    assert kernel is not None and kernel._running is not None
+    for n in range(LINES):
+        kernel._stdout(f"{n} {'x' * 6000}\n", kernel._running[0])
 
 
 def numbers(client: Client) -> list[int]:
@@ -175,17 +193,20 @@ async def test_a_slow_disk_makes_the_sandbox_wait(tmp_path: Path, monkeypatch: p
 
     async with rig(tmp_path) as r:
         access = await r.session()
-        box, client = sandbox_of(r, access), Client()
+        box, client = sandbox_of(r, access), Counting()
         access.attach("ws:client", client, after=None, jupyter=True)
         await r.run(access, "pass")
         monkeypatch.setattr(os, "pwrite", slowly)
-        async with Most(held_of(r, box)) as held, Most(lambda: box.relay.kept_bytes) as kept:
-            result = await r.run(access, BURST)
+        async with Most(held_of(r, box, client)) as held, Most(lambda: box.relay.kept_bytes) as kept:
+            asked = await access.execute("print:-1\nsleep:0.1")
+            await until(lambda: numbers(client))
+            burst(box)
+            assert await access.wait_execution(asked, 30)
         monkeypatch.undo()
-        assert result["exit_reason"] == "ok" and calls >= LINES
-        assert numbers(client) == list(range(LINES))
+        assert (await access.execution_json(asked))["exit_reason"] == "ok" and calls >= LINES
+        assert numbers(client) == list(range(-1, LINES))
         assert kept.value > 2 * MB, "the disk was not slow enough for anything to wait"
-        assert held.value < PIPE_BYTES + 256 * 1024, f"{held.value:,} bytes were held by the gateway"
+        assert held.value < UNREAD, f"{held.value:,} bytes were held by the gateway"
 
 
 async def test_a_full_disk_makes_a_flood_wait_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +220,14 @@ async def test_a_full_disk_makes_a_flood_wait_and_nothing_is_lost(tmp_path: Path
 
     async with rig(tmp_path) as r:
         access, other = await r.session(), await r.session(MALLORY)
-        box, client = sandbox_of(r, access), Client()
+        box, client = sandbox_of(r, access), Counting()
         access.attach("ws:client", client, after=None, jupyter=True)
         generation = access.to_json()["generation"]
-        asked = await access.execute(f"print:-1\nsleep:0.2\n{BURST}")
+        asked = await access.execute("print:-1\nsleep:0.1")
         await until(lambda: numbers(client))
         monkeypatch.setattr(os, "pwrite", full)
-        async with Most(held_of(r, box)) as held:
+        async with Most(held_of(r, box, client)) as held:
+            burst(box)
             await asyncio.sleep(1.0)
             with pytest.raises(StoreUnavailable, match="full"):
                 await other.execute("print:refused")
@@ -214,7 +236,7 @@ async def test_a_full_disk_makes_a_flood_wait_and_nothing_is_lost(tmp_path: Path
         assert await access.wait_execution(asked, 15)
         assert (await access.execution_json(asked))["exit_reason"] == "ok"
         assert numbers(client) == list(range(-1, LINES))
-        assert held.value < PIPE_BYTES + 256 * 1024, f"{held.value:,} bytes were held by the gateway"
+        assert held.value < HELD_BYTES + 2 * UNREAD, f"{held.value:,} bytes were held by the gateway"
         assert refused < 100, "it was tried in a busy loop"
         view = access.to_json()
         assert (view["state"], view["generation"]) == ("active", generation)
