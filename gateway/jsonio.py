@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-
 # made once: json.dumps with arguments makes an encoder a call
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
