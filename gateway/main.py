@@ -29,6 +29,7 @@ from .http.app import body_limit, make_app, make_frame_app
 from .http.deps import Deps, HttpLimits
 from .local import ROOT
 from .ports import RuntimeInfo
+from .service import garbage
 from .service.adoption import Adoption
 from .service.deadlines import Deadlines
 from .service.gateway import Gateway
@@ -130,6 +131,7 @@ class Server:
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
+        self.tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in self.gateway.live.values())), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 
