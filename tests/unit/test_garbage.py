@@ -43,7 +43,7 @@ async def test_a_full_round(monkeypatch: pytest.MonkeyPatch, quiet: bool, latest
     monkeypatch.setattr(garbage, "FULL_AT_LATEST_S", latest)
     garbage.settle()
     found = old_garbage()
-    task = asyncio.get_running_loop().create_task(garbage.keep_tidy(lambda: quiet))  # noqa: TID251 - ended right here
+    task = asyncio.get_running_loop().create_task(garbage.keep_tidy(lambda: quiet))
     await asyncio.sleep(0.2)
     task.cancel()
     assert (found() is None) is gone
