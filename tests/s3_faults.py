@@ -200,4 +200,6 @@ async def keeps_half(request: Message, forward: Forward) -> bytes:
 async def says_done(request: Message, forward: Forward) -> bytes:
     """Does nothing and says that all is well, with an error in the body, as S3 may when it puts parts together."""
     body = b"<Error><Code>InternalError</Code></Error>"
-    return Message("HTTP/1.1 200 OK", [("Content-Type", "application/xml"), ("Content-Length", str(len(body))), ("Connection", "close")], body).encode()
+    return Message(
+        "HTTP/1.1 200 OK", [("Content-Type", "application/xml"), ("Content-Length", str(len(body))), ("Connection", "close")], body
+    ).encode()

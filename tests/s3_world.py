@@ -17,7 +17,10 @@ from gateway.backends.s3_store import S3Store
 from gateway.clock import SystemClock
 
 SECRET = b"planted-secret-0123456789"
-QUICK = Patience(connect_s=1.0, read_s=1.0, deadline_s=4.0, first_s=0.01, most_s=0.1)
+QUICK = Patience(connect_s=5.0, read_s=10.0, deadline_s=20.0, first_s=0.01, most_s=0.1)
+"""Short pauses, and time enough for a machine that is busy."""
+HURRIED = Patience(connect_s=0.5, read_s=0.5, deadline_s=0.5, first_s=0.01, most_s=0.1)
+"""For faults that do not pass."""
 
 
 @contextmanager

@@ -97,6 +97,8 @@ def failure_of(exc: Exception) -> S3Failure:
         return _of_status(exc._code)
     if isinstance(exc, http.SSLError | ssl.SSLError):
         return failed("The object store's certificate is not trusted, or it speaks no TLS: set SANDGLASS_S3_CA_FILE, or SANDGLASS_S3_SECURE=no.")
+    if isinstance(exc, http.NewConnectionError | ConnectionRefusedError):
+        return failed(_ABSENT, True)
     if isinstance(exc, http.TimeoutError | TimeoutError):
         return failed("The object store did not answer in time.", True)
     if isinstance(exc, http.ProtocolError):

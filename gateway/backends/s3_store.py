@@ -206,9 +206,9 @@ class S3Store:
     async def check(self) -> None:
         """One request without a body. It does not see a full store: that shows at the next upload."""
         try:
-            await self._try(self.client.bucket_serves, CHECK_S)
             if self._prepare_later:
                 await self._prepare()
+            await self._try(self.client.bucket_serves, CHECK_S)
         except S3Failure as failure:
             self.errors += 1
             raise failure.error from None

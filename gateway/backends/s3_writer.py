@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreUnavailable
 from .s3_client import Debris
@@ -71,10 +72,12 @@ class S3Writer:
         async with self._lock:
             self._must_be_open()
             self._broken = True
-            digest = await (self._commit_parts() if self._flight else self._commit_small())
+            await self._landed()
+            self._start(self._commit_parts() if self._flight else self._commit_small())
+            await self._landed()
             self._over = True
             self._drop()
-            return digest
+            return self._digest.hexdigest()
 
     async def abort(self) -> None:
         """Fine at any time; after ``commit`` it does nothing. What the store does not let go now, it is asked for again later."""
@@ -98,17 +101,15 @@ class S3Writer:
         self._part = bytearray()
         self._flying = 0
 
-    async def _commit_small(self) -> str:
+    async def _commit_small(self) -> None:
         self._digest.update(self._part)
         digest = self._digest.hexdigest()
         self._named = True
         etag = await self._store.call(self._client.put, self._key, self._part, digest, self._token)
         await self._confirm(etag, digest)
-        return digest
 
-    async def _commit_parts(self) -> str:
-        await self._take_off()
-        await self._landed()
+    async def _commit_parts(self) -> None:
+        await self._fly(self._part)
         digest = self._digest.hexdigest()
         await self._store.call(self._client.complete, self._staged, self._upload_id, self._etags, self._size)
         self._named = True
@@ -116,7 +117,6 @@ class S3Writer:
         etag = await self._store.call(self._client.copy, self._staged, self._key, self._size, digest, self._token, slack_s=slack)
         await self._confirm(etag, digest)
         await self._store.clean(Debris(self._token, self._staged))
-        return digest
 
     async def _confirm(self, etag: str, digest: str) -> None:
         await self._store.call(self._client.confirm, self._key, self._size, etag, digest, self._token, deadline_s=CONFIRM_S)
@@ -126,21 +126,24 @@ class S3Writer:
     async def _take_off(self) -> None:
         """Send the part that is full, once the one before has arrived."""
         await self._landed()
-        if len(self._etags) >= MAX_PARTS:
-            raise StoreUnavailable("The object store takes no object of this size.")
         part, self._part = self._part, bytearray()
         self._flying = len(part)
-        self._flight = asyncio.ensure_future(self._fly(part))  # noqa: TID251 - awaited by the next write, by commit or by abort
+        self._start(self._fly(part))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._flight = asyncio.ensure_future(work)  # noqa: TID251 - awaited by the next write, by commit or by abort
         self._flight.add_done_callback(_seen)
 
     async def _landed(self) -> None:
-        """A cancellation of the waiting does not cancel the part. Raises what it failed with."""
+        """A cancellation of the waiting does not cancel what is on its way. Raises what that failed with."""
         if self._flight is not None:
             await asyncio.wait({self._flight})
             self._flight.result()
 
     async def _fly(self, part: bytearray) -> None:
         store = self._store
+        if len(self._etags) >= MAX_PARTS:
+            raise StoreUnavailable("The object store takes no object of this size.")
         if not self._upload_id:
             self._upload_id = await store.call(self._client.begin, self._staged)
         await store.call(self._digest.update, part)
