@@ -100,7 +100,7 @@ async def proxy(upstream: str) -> AsyncIterator[Proxy]:
         task.add_done_callback(running.discard)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 20)
-    made.endpoint = "127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+    made.endpoint = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield made
     finally:

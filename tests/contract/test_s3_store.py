@@ -221,9 +221,9 @@ async def test_a_lie_about_what_is_kept_is_no_commit(world: World, name: str) ->
     kind, lie = LIES[name]
     world.fail_for_good(kind, lie)
     for data in (SMALL, LARGE):
-        if kind in ("part", "complete", "copy") and data is SMALL or kind == "put" and data is LARGE:
+        if (kind in ("part", "complete", "copy") and data is SMALL) or (kind == "put" and data is LARGE):
             continue
-        with pytest.raises(StoreUnavailable, match="did not keep|lost an upload|cannot be understood"):
+        with pytest.raises(StoreUnavailable, match=r"did not keep|lost an upload|cannot be understood"):
             await put(world.store, "a", data)
     world.heal()
     world.nothing_is_left(objects=1)
