@@ -190,10 +190,14 @@ def _contradictions(s: Settings) -> Iterator[str]:
 
 
 def _s3_contradictions(s3: S3Settings) -> Iterator[str]:
+    if int(s3.endpoint.rpartition("]")[2].partition(":")[2] or 1) not in range(1, 65536):
+        yield f"SANDGLASS_S3_ENDPOINT={s3.endpoint!r}: there is no such port"
+        return
     given = {"ENDPOINT": s3.endpoint, "BUCKET": s3.bucket, "ACCESS_KEY": s3.access_key, "SECRET_KEY": s3.secret_key}
     missing = [f"SANDGLASS_S3_{name}" for name, value in given.items() if not value]
     if missing and len(missing) < len(given):
-        yield f"{', '.join(missing)}: must be set, too, where files are kept in S3 (other SANDGLASS_S3 settings are)"
+        there = [f"SANDGLASS_S3_{name}" for name, value in given.items() if value]
+        yield f"{', '.join(missing)}: must be set, too, for kept files to be in S3 ({', '.join(there)} is)"
     if not (s3.access_key + s3.secret_key).isascii() or not _HEADER_SAFE.fullmatch(s3.access_key + s3.secret_key + b"x"):
         yield "SANDGLASS_S3_ACCESS_KEY, SANDGLASS_S3_SECRET_KEY: must be printable ASCII characters without spaces"
     if s3.ca_file and not s3.secure:
