@@ -24,14 +24,16 @@ HURRIED = Patience(connect_s=0.5, read_s=0.5, deadline_s=0.5, first_s=0.01, most
 
 
 @contextmanager
-def serve() -> Iterator[str]:
+def serve(*tls: str) -> Iterator[str]:
+    """``tls``: files with a certificate and its key."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = {"PATH": os.environ["PATH"], "MOTO_S3_CUSTOM_ENDPOINTS": "", "PYTHONWARNINGS": "ignore"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as server:
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    if tls:
+        command += ["-c", tls[0], "-k", tls[1]]
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):
                 assert server.poll() is None, "moto's server did not start"

@@ -59,10 +59,12 @@ class S3Reader:
         with translated():
             found = self._client.get(self._key, self._offset, self._etag)
             self._response = found
-            headers = found.headers
+            headers, length = found.headers, int(found.headers["content-length"])
+            if length < 0:
+                raise failed("The object store answered what cannot be understood.", True)
             if self._size < 0:
-                self._size, self._etag, self._sha256 = int(headers["content-length"]), headers.get("etag", "").strip('"'), headers.get(SHA256, "")
-            elif headers.get("etag", "").strip('"') != self._etag or int(headers["content-length"]) != self._size - self._offset:
+                self._size, self._etag, self._sha256 = length, headers.get("etag", "").strip('"'), headers.get(SHA256, "")
+            elif headers.get("etag", "").strip('"') != self._etag or length != self._size - self._offset:
                 raise failed("An object was replaced while it was read.")
             return found
 

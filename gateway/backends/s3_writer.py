@@ -102,7 +102,7 @@ class S3Writer:
         self._flying = 0
 
     async def _commit_small(self) -> None:
-        self._digest.update(self._part)
+        await self._store.call(self._digest.update, self._part)
         digest = self._digest.hexdigest()
         self._named = True
         etag = await self._store.call(self._client.put, self._key, self._part, digest, self._token)

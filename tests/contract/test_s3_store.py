@@ -9,12 +9,18 @@ import re
 import traceback
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import urllib3.exceptions
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
 from gateway.backends.s3_errors import failure_of
@@ -25,7 +31,7 @@ from gateway.errors import Conflict, NotFound, SandglassError, StoreUnavailable
 from gateway.testing.clock import ManualClock
 from tests import s3_faults as f
 from tests.s3_faults import Proxy, proxy
-from tests.s3_world import HURRIED, QUICK, SECRET, Bucket, settings, store_on
+from tests.s3_world import HURRIED, QUICK, SECRET, Bucket, serve, settings, store_on
 
 pytestmark = pytest.mark.asyncio
 PART = 5 * 1024 * 1024
@@ -287,6 +293,14 @@ async def test_an_object_that_is_always_cut_is_no_silent_end(world: World) -> No
         await get(world.store, "a")
 
 
+@pytest.mark.parametrize("length", ["-5", "many", "99999999999"])
+async def test_a_length_that_cannot_be(world: World, length: str) -> None:
+    await put(world.store, "a", SMALL)
+    world.fail_for_good("get", f.says("content-length", length))
+    with pytest.raises(StoreUnavailable):
+        await get(world.store, "a")
+
+
 async def test_an_object_replaced_while_a_broken_read_is_taken_up(world: World) -> None:
     await put(world.store, "a", SMALL * 4)
     chunks = world.store.read("a")
@@ -522,6 +536,32 @@ async def test_tls_that_is_none_and_a_ca_file_that_is_none(s3_server: str, tmp_p
             store_on(settings(s3_server, secure=True, ca_file=str(tmp_path / file)))
 
 
+async def test_over_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with serve(str(certificate), str(private)) as endpoint:
+        given = settings(endpoint, secure=True, ca_file=str(certificate))
+        store = store_on(given, part_bytes=PART)
+        await store.open()
+        for data in (b"", SMALL, LARGE):
+            await put(store, "a", data)
+            assert await get(store, "a") == data
+        await store.close()
+        store = store_on(replace(given, ca_file=""))
+        with pytest.raises(StoreUnavailable, match="certificate is not trusted"):
+            await store.check()
+        await store.close()
+
+
 async def test_the_server_is_asked_to_encrypt(world: World) -> None:
     store = store_on(replace(world.settings, encryption="sse-s3"), part_bytes=PART)
     for data in (SMALL, LARGE):
@@ -530,6 +570,14 @@ async def test_the_server_is_asked_to_encrypt(world: World) -> None:
         assert found.metadata is not None and found.metadata["x-amz-server-side-encryption"] == "AES256"
         assert await get(store, "a") == data
     await store.close()
+
+
+async def test_pauses_are_random_and_bounded() -> None:
+    patience = Patience()
+    for tries in (0, 1, 5, 10_000):
+        longest = min(patience.most_s, patience.first_s * 2 ** min(tries, 32))
+        assert patience.pause(tries, 0.0) == 0.0
+        assert patience.pause(tries, 0.5) == longest / 2
 
 
 # --- the map of errors ------------------------------------------------------------------------------------------------
