@@ -19,7 +19,7 @@ from gateway.clock import SystemClock
 SECRET = b"planted-secret-0123456789"
 QUICK = Patience(connect_s=5.0, read_s=10.0, deadline_s=20.0, first_s=0.01, most_s=0.1)
 """Short pauses, and time enough for a machine that is busy."""
-HURRIED = Patience(connect_s=0.5, read_s=0.5, deadline_s=0.5, first_s=0.01, most_s=0.1)
+HURRIED = Patience(connect_s=1.0, read_s=1.0, deadline_s=0.5, first_s=0.01, most_s=0.1)
 """For faults that do not pass."""
 
 
@@ -60,6 +60,11 @@ def settings(endpoint: str, **more: object) -> S3Settings:
 
 def store_on(given: S3Settings, *, patience: Patience = QUICK, **more: int) -> S3Store:
     return S3Store(given, SystemClock(), patience=patience, **more)
+
+
+def wait(store: S3Store, patience: Patience) -> None:
+    """From here on it waits so long."""
+    store.patience = store.client._patience = store.client._http._patience = patience
 
 
 class Bucket:

@@ -57,7 +57,7 @@ class S3Store:
         """Look for the bucket, remove what killed uploads left.
 
         Raises StoreUnavailable where somebody has to set something. A store that is down for now does not keep the gateway from
-        starting: ``check`` says so, and makes up for it.
+        starting: ``check`` says so, and whatever comes first makes up for it.
         """
         try:
             await self._prepare()
@@ -73,6 +73,14 @@ class S3Store:
             await self._try(self._make_bucket, OPEN_S)
         await self._try(self._sweep, OPEN_S, slack_s=60.0)
         self._prepare_later = False
+
+    async def _make_up(self) -> None:
+        """For a start while the store was down. Raises StoreUnavailable."""
+        try:
+            await self._prepare()
+        except S3Failure as failure:
+            self.errors += 1
+            raise failure.error from None
 
     def _make_bucket(self) -> None:
         try:
@@ -168,7 +176,10 @@ class S3Store:
         return self.settings.key("objects", check_key(key))
 
     async def writer(self, key: str) -> S3Writer:
-        return S3Writer(self, self._key(key), self._part_bytes)
+        writer = S3Writer(self, self._key(key), self._part_bytes)
+        if self._prepare_later:
+            await self._make_up()
+        return writer
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         reader = S3Reader(self.client, self._key(key))
@@ -205,12 +216,8 @@ class S3Store:
 
     async def check(self) -> None:
         """One request without a body. It does not see a full store: that shows at the next upload."""
-        try:
-            if self._prepare_later:
-                await self._prepare()
-            await self._try(self.client.bucket_serves, CHECK_S)
-        except S3Failure as failure:
-            self.errors += 1
-            raise failure.error from None
+        if self._prepare_later:
+            await self._make_up()
+        await self.call(self.client.bucket_serves, deadline_s=CHECK_S)
         for _ in range(len(self._debris)):
             await self.clean(self._debris.popleft())

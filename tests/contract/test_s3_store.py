@@ -31,7 +31,7 @@ from gateway.errors import Conflict, NotFound, SandglassError, StoreUnavailable
 from gateway.testing.clock import ManualClock
 from tests import s3_faults as f
 from tests.s3_faults import Proxy, proxy
-from tests.s3_world import HURRIED, QUICK, SECRET, Bucket, serve, settings, store_on
+from tests.s3_world import HURRIED, QUICK, SECRET, Bucket, serve, settings, store_on, wait
 
 pytestmark = pytest.mark.asyncio
 PART = 5 * 1024 * 1024
@@ -50,16 +50,11 @@ class World:
 
     def fail_for_good(self, kind: str, fault: f.Fault) -> None:
         self.net.fail(kind, fault)
-        self._wait(HURRIED)
+        wait(self.store, HURRIED)
 
     def heal(self) -> None:
         self.net.heal()
-        self._wait(QUICK)
-
-    def _wait(self, patience: Patience) -> None:
-        for part in (self.store.client, self.store.client._http):
-            part._patience = patience
-        self.store.patience = patience
+        wait(self.store, QUICK)
 
     def nothing_is_left(self, *, objects: int = 0) -> None:
         """No object but those that were committed, no parts, nothing in between."""
@@ -504,16 +499,21 @@ async def test_a_bucket_is_made_only_when_it_is_asked_for(s3_server: str) -> Non
         await store.close()
 
 
-async def test_a_store_that_is_down_does_not_keep_the_gateway_from_starting(world: World) -> None:
-    store = store_on(replace(world.settings, bucket="made-later"), patience=HURRIED)
+@pytest.mark.parametrize("by", ["check", "upload"])
+async def test_a_store_that_is_down_does_not_keep_the_gateway_from_starting(world: World, by: str) -> None:
+    store = store_on(replace(world.settings, bucket=f"made-later-by-{by}"), patience=HURRIED)
     world.fail_for_good("*", f.drops)
     await store.open()
     with pytest.raises(StoreUnavailable):
         await store.check()
-    assert store.errors == 2
+    with pytest.raises(StoreUnavailable):
+        await put(store, "a", b"x")
+    assert store.errors == 3
     world.heal()
-    await store.check()  # makes the bucket, as it was told to
-    await put(store, "a", b"x")
+    wait(store, QUICK)
+    if by == "check":
+        await store.check()  # makes the bucket, as it was told to
+    await put(store, "a", b"x")  # so does this
     assert await get(store, "a") == b"x"
     await store.close()
 

@@ -15,7 +15,7 @@ from gateway.backends.s3_store import S3Store
 from gateway.errors import StoreUnavailable
 from tests import s3_faults as f
 from tests.s3_faults import Proxy, proxy
-from tests.s3_world import HURRIED, Bucket, settings, store_on
+from tests.s3_world import HURRIED, Bucket, settings, store_on, wait
 
 from .harness import rig, until
 
@@ -34,8 +34,9 @@ FAULTS = {
 async def world(s3_server: str) -> AsyncIterator[tuple[Proxy, S3Store, Bucket]]:
     async with proxy(s3_server) as net:
         given = settings(net.endpoint)
-        store = store_on(given, patience=HURRIED)
+        store = store_on(given)
         await store.open()
+        wait(store, HURRIED)
         yield net, store, Bucket(replace(given, endpoint=s3_server))
         await store.close()
 
