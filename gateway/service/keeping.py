@@ -26,6 +26,8 @@ LIST_ENTRIES = 25_000
 LIST_BYTES = 8 * 1024 * 1024
 STORE_S = 60.0
 """A store that takes or gives nothing for so long counts as down."""
+STORE_RATE = 8 * 1024 * 1024
+"""A commit may take so much longer: bytes a second at the least, for what a store still has to sync or to copy then."""
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -130,7 +132,7 @@ class Keeper:
         self._limits = limits
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
-        self.store_s = STORE_S
+        self.store_s, self.store_rate = STORE_S, STORE_RATE
         self.inputs: dict[str, str] = {}
         """Uploads as stored, path -> SHA-256: what executions may have read, for their trace."""
 
@@ -189,7 +191,7 @@ class Keeper:
                 await self._timely(writer.abort())
                 self._remember(info, size, read_at)
                 return latest
-            if await self._timely(writer.commit()) != sha256:
+            if await self._timely(writer.commit(), size) != sha256:
                 raise StoreUnavailable("The store took something else than was sent.")
         except BaseException:
             with contextlib.suppress(StoreUnavailable):
@@ -241,10 +243,10 @@ class Keeper:
         while chunk := await self._timely(anext(chunks, b"")):
             yield chunk
 
-    async def _timely(self, call: Awaitable[T]) -> T:
+    async def _timely(self, call: Awaitable[T], size: int = 0) -> T:
         """Raises StoreUnavailable when the store neither answers nor fails: everything that waits for it would hang with it."""
         try:
-            return await asyncio.wait_for(call, self.store_s)
+            return await asyncio.wait_for(call, self.store_s + size / self.store_rate)
         except TimeoutError:
             raise StoreUnavailable("The object store does not answer.") from None
 
