@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.backends.records import SqliteRecords
 from gateway.domain.model import Lifetimes, Limits, Profile
 from gateway.ports import Clock, RuntimeEvent
+from gateway.service import garbage
 from gateway.service.adoption import Adoption
 from gateway.service.deadlines import Deadlines
 from gateway.service.gateway import Gateway
@@ -46,6 +47,8 @@ async def boot(path: Path, clock: Clock) -> tuple[Gateway, Engine]:
     await adoption.load()
     await adoption.run()
     Monitor(gateway, adoption, instance, "bench", lambda: None).start()
+    garbage.settle()
+    tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in gateway.live.values())), "garbage")
     if isinstance(clock, ManualClock):
         clock.on_advance(deadlines.run_due)
     return gateway, runtime

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import os
 import resource
 import sys
@@ -17,6 +16,7 @@ from .clock import SystemClock
 from .config import ConfigError, Settings
 from .errors import SandglassError
 from .main import Server, Started, run_file
+from .service import garbage
 
 OPEN_FILES = 1_048_576
 
@@ -71,9 +71,7 @@ async def _serve(settings: Settings, docker_host: str, image: str, begun: float)
         started = await server.start()
         server.write_run_file(started)
         _banner(started, time.monotonic() - begun)
-        # what is loaded by now stays: looking through it for garbage took 20 ms now and then, in the middle of somebody's cell
-        gc.collect()
-        gc.freeze()
+        garbage.settle()
         await server.serve_until_stopped()
         say("stopping")
         return 0

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from .auth.keys import MIN_SECRET_BYTES, BadKey, load_keys, secret_key
 from .auth.settings import AuthSettings
+from .backends.s3_settings import S3Settings
 from .config_table import NAMES, SECRETS, TABLE, VARIABLES, Variable
 from .config_values import BadValue, show_size
 from .domain.files import PersistLimits
@@ -67,6 +69,7 @@ class Settings:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     caps: Caps = field(default_factory=Caps)
     retention: Retention = field(default_factory=Retention)
+    s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)
     logging: LogSettings = field(default_factory=LogSettings)
@@ -98,10 +101,7 @@ class Settings:
     @property
     def loopback(self) -> bool:
         """Only this machine can connect."""
-        try:
-            return ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def container_allowed(self) -> bool:
@@ -175,10 +175,27 @@ def _contradictions(s: Settings) -> Iterator[str]:
             secret_key(s.auth.secret)
         except BadKey:
             yield f"SANDGLASS_SECRET: must be {MIN_SECRET_BYTES} random bytes or more"
-
+    yield from _s3_contradictions(s.s3)
 
     if s.metrics_token and (len(s.metrics_token) < MIN_SCRAPE_TOKEN or not _HEADER_SAFE.fullmatch(s.metrics_token)):
         yield f"SANDGLASS_METRICS_TOKEN: must be {MIN_SCRAPE_TOKEN} or more printable ASCII characters without spaces"
+
+
+def _s3_contradictions(s3: S3Settings) -> Iterator[str]:
+    if int(s3.endpoint.rpartition("]")[2].partition(":")[2] or 1) not in range(1, 65536):
+        yield f"SANDGLASS_S3_ENDPOINT={s3.endpoint!r}: there is no such port"
+        return
+    given = {"ENDPOINT": s3.endpoint, "BUCKET": s3.bucket, "ACCESS_KEY": s3.access_key, "SECRET_KEY": s3.secret_key}
+    missing = [f"SANDGLASS_S3_{name}" for name, value in given.items() if not value]
+    if missing and len(missing) < len(given):
+        there = [f"SANDGLASS_S3_{name}" for name, value in given.items() if value]
+        yield f"{', '.join(missing)}: must be set, too, for kept files to be in S3 ({', '.join(there)} is)"
+    if not (s3.access_key + s3.secret_key).isascii() or not _HEADER_SAFE.fullmatch(s3.access_key + s3.secret_key + b"x"):
+        yield "SANDGLASS_S3_ACCESS_KEY, SANDGLASS_S3_SECRET_KEY: must be printable ASCII characters without spaces"
+    if s3.ca_file and not s3.secure:
+        yield "SANDGLASS_S3_CA_FILE: has no effect with SANDGLASS_S3_SECURE=no; take one of them away"
+    if s3.ca_file and not Path(s3.ca_file).is_file():
+        yield f"SANDGLASS_S3_CA_FILE={s3.ca_file!r}: is no file"
 
 
 def _typos(env: Mapping[str, str]) -> Iterator[str]:
@@ -202,6 +219,15 @@ def _doubts(s: Settings) -> Iterator[str]:
         )
     if s.allow_container == "yes" and not s.auth.development:
         yield "SANDGLASS_ALLOW_CONTAINER=yes: plain containers share this host's kernel; serve one tenant only"
+    if s.s3.endpoint and not s.s3.secure and not is_loopback(urlsplit(f"//{s.s3.endpoint}").hostname or ""):
+        yield f"SANDGLASS_S3_SECURE=no: users' files cross the network to {s.s3.endpoint} in the clear"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 # ---------------------------------------------------------------- telling

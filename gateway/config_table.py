@@ -231,6 +231,39 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         ),
     ),
     (
+        "Where kept files are stored",
+        (
+            Variable(
+                "SANDGLASS_S3_ENDPOINT",
+                "s3.endpoint",
+                name("a host, with a port if need be, such as s3.example.org:9000", r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"),
+                "S3 server that holds the kept files; empty keeps them in SANDGLASS_STATE",
+            ),
+            Variable("SANDGLASS_S3_BUCKET", "s3.bucket", name("a bucket's name", r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"), "its bucket"),
+            Variable("SANDGLASS_S3_REGION", "s3.region", name("a region's name", r"[A-Za-z0-9_-]{1,64}"), "its region"),
+            Variable(
+                "SANDGLASS_S3_PREFIX",
+                "s3.prefix",
+                name(
+                    "parts of letters, digits, `.`, `_` and `-`, with slashes",
+                    r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99})?",
+                ),
+                "beginning of every key; another one for each gateway that shares the bucket",
+            ),
+            Variable("SANDGLASS_S3_ACCESS_KEY", "s3.access_key", TEXT, "name of the key", secret=True, default="none"),
+            Variable("SANDGLASS_S3_SECRET_KEY", "s3.secret_key", TEXT, "its secret", secret=True, default="none"),
+            Variable("SANDGLASS_S3_SECURE", "s3.secure", switch("yes", "no"), "TLS"),
+            Variable("SANDGLASS_S3_CA_FILE", "s3.ca_file", TEXT, "file of authorities for its certificate; empty takes the system's"),
+            Variable("SANDGLASS_S3_CREATE_BUCKET", "s3.create_bucket", switch("yes", "no"), "make the bucket at the start where there is none"),
+            Variable(
+                "SANDGLASS_S3_ENCRYPTION",
+                "s3.encryption",
+                choice("none", "sse-s3"),
+                "ask the server to encrypt what it stores; none leaves it to the bucket's own rule",
+            ),
+        ),
+    ),
+    (
         "Who may log in",
         (
             Variable(

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from . import local
 from .backends.docker import DockerRuntime
+from .clock import SystemClock
 from .config import Settings, describe
 from .errors import SandglassError
-from .main import TIERS, problems_of, run_file
+from .main import TIERS, problems_of, run_file, store_of
 
 MIN_FREE = 6 * 1024**3
 
@@ -80,9 +81,30 @@ async def _engine(settings: Settings) -> list[Finding]:
         await runtime.close()
 
 
+async def _store(settings: Settings) -> list[Finding]:
+    """Looks only: makes no bucket, and no folder of a state that does not exist yet."""
+    s3 = settings.s3
+    what = f"S3 at {s3.endpoint}, bucket {s3.bucket}, prefix {s3.prefix}" if s3.endpoint else f"a directory, {settings.state / 'store'}"
+    if not s3.endpoint and not (settings.state / "store").exists():
+        return [Finding("store", f"{what} (made at the first start)")]
+    try:
+        store = store_of(settings, SystemClock())
+        try:
+            await store.check()
+        finally:
+            await store.close()
+    except SandglassError as error:
+        return [Finding("store", what, error.detail)]
+    return [Finding("store", f"{what}: serves")]
+
+
+async def _parts(settings: Settings) -> list[Finding]:
+    return [*await _store(settings), *await _engine(settings)]
+
+
 def run(settings: Settings, say: Callable[[str], None]) -> int:
     """Print the findings and the settings; 0 when nothing hinders ``make run``."""
-    findings = [*_machine(settings), *asyncio.run(_engine(settings))]
+    findings = [*_machine(settings), *asyncio.run(_parts(settings))]
     say("This machine")
     for f in findings:
         say(f"  {'ok  ' if not f.mend else 'MEND'}  {f.what}: {f.found}" + (f"\n        -> {f.mend}" if f.mend else ""))

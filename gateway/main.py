@@ -18,6 +18,7 @@ from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
 from .backends.metrics import Metrics
 from .backends.records import SqliteRecords, make_owner
+from .backends.s3_store import S3Store
 from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
@@ -28,7 +29,8 @@ from .http import server as http_server
 from .http.app import body_limit, make_app, make_frame_app
 from .http.deps import Deps, HttpLimits
 from .local import ROOT
-from .ports import RuntimeInfo
+from .ports import Clock, RuntimeInfo
+from .service import garbage
 from .service.adoption import Adoption
 from .service.deadlines import Deadlines
 from .service.gateway import Gateway
@@ -43,6 +45,8 @@ from .service.world import World
 log = logging.getLogger("sandglass.main")
 RECYCLE_ALL_S = 60.0
 ENGINE_RETRY_S = 3.0
+_LAST = ("records", "lease", "engine client", "store")
+"""Tasks that are ending may still need these."""
 TIERS = (("gvisor", "runsc", "gVisor sandbox"), ("container", "runc", "Plain container"))
 
 
@@ -77,6 +81,11 @@ def default_profile(settings: Settings, problems: dict[str, str]) -> str:
     return next((name for name, _, _ in TIERS if name not in problems), TIERS[0][0])
 
 
+def store_of(settings: Settings, clock: Clock) -> FilesystemStore | S3Store:
+    """Where kept files are. Raises StoreUnavailable where the settings cannot be right."""
+    return S3Store(settings.s3, clock) if settings.s3.endpoint else FilesystemStore(settings.state / "store")
+
+
 class Server:
     """One running gateway."""
 
@@ -102,7 +111,8 @@ class Server:
         instance = await records.instance_id()
         epoch = await records.acquire_lease(self._owner, self.clock.now(), LEASE_TTL_S)
         self._later("lease", lambda: records.release_lease(self._owner))
-        store = FilesystemStore(s.state / "store")
+        store = store_of(s, self.clock)
+        self._later("store", store.close)
         await store.open()
         runtime = DockerRuntime(self._docker_host)
         self._later("engine client", runtime.close)
@@ -136,6 +146,7 @@ class Server:
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
+        self.tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in self.gateway.live.values())), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 
@@ -243,11 +254,11 @@ class Server:
                     await session.sandbox.link.close()
             await asyncio.wait_for(self._pool.close(), 30.0)
         for name, undo in reversed(self._undo):
-            if name not in ("records", "lease", "engine client"):
+            if name not in _LAST:
                 await self._bounded(name, undo)
         await self.tasks.close()
         for name, undo in reversed(self._undo):
-            if name in ("records", "lease", "engine client"):
+            if name in _LAST:
                 await self._bounded(name, undo)
 
     @staticmethod

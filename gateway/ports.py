@@ -159,7 +159,10 @@ class ObjectStore(Protocol):
 
     async def writer(self, key: str) -> ObjectWriter: ...
     def read(self, key: str) -> AsyncIterator[bytes]:
-        """The object's bytes in chunks. Raises NotFound at the first step when there is none."""
+        """The object's bytes in chunks. Raises NotFound at the first step when there is none.
+
+        Where the store can tell that they are not those that were stored it raises Conflict, before the last of them.
+        """
         ...
 
     async def stat(self, key: str) -> int:

@@ -32,6 +32,9 @@ RUN_BYTES = 8 * 1024**2
 ETC_BYTES = 64 * 1024
 SPARE_BYTES = 64 * 1024**2
 """What init, relay and kernel need at the least beside full tmpfs mounts."""
+CPU_PERIOD_US = 20_000
+"""The share of the processors is dealt out in pieces of this. With the engine's 100 ms a sandbox with two busy threads takes both
+processors for 50 ms and then stands still, its relay too: neighbours and interrupts wait that long."""
 SPARE_PROCESSES = 32
 """Host tasks of init, relay, zygote, helpers and the runtime itself that the user's own limit leaves free: without them a fork
 bomb would also keep init from forking the process that kills it."""
@@ -192,7 +195,8 @@ def _host_config(spec: SandboxSpec, info: RuntimeInfo) -> dict[str, Any]:
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,
         "OomScoreAdj": OOM_SCORE,
-        "NanoCpus": round(limits.cpus * 1e9),
+        "CpuPeriod": CPU_PERIOD_US,
+        "CpuQuota": round(limits.cpus * CPU_PERIOD_US),
         "PidsLimit": GVISOR_PIDS if is_gvisor(spec) else limits.processes + SPARE_PROCESSES,
         "Ulimits": [
             # no core file in the workspace, which a user could declare and which shows the relay's or zygote's memory
@@ -262,7 +266,7 @@ def check_created(body: dict[str, Any], inspected: dict[str, Any], warnings: lis
         if "does not support" in warning or "discarded" in warning or "without swap" in warning:
             raise ProfileUnavailable("the engine's kernel lacks a limit that a sandbox needs (memory, swap, cpu or pids)")
     asked, made = body["HostConfig"], inspected.get("HostConfig") or {}
-    for key in ("Runtime", "NetworkMode", "IpcMode", "ReadonlyRootfs", "Memory", "MemorySwap", "NanoCpus", "PidsLimit", "Privileged"):
+    for key in ("Runtime", "NetworkMode", "IpcMode", "ReadonlyRootfs", "Memory", "MemorySwap", "CpuPeriod", "CpuQuota", "PidsLimit", "Privileged"):
         if made.get(key) != asked[key]:
             raise ProfileUnavailable(f"the engine did not take {key} as asked")
     for key in ("SecurityOpt", "CapDrop", "CapAdd"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import mimetypes
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..domain.files import Declaration, Declarations, PersistLimits, Plan, Stored, plan_persist, stamp
 from ..domain.model import Artifact, FileInfo
@@ -23,7 +24,12 @@ from .link import SandboxLink
 log = logging.getLogger("sandglass.files")
 LIST_ENTRIES = 25_000
 LIST_BYTES = 8 * 1024 * 1024
+STORE_S = 60.0
+"""A store that takes or gives nothing for so long counts as down."""
+STORE_RATE = 8 * 1024 * 1024
+"""A commit may take so much longer: bytes a second at the least, for what a store still has to sync or to copy then."""
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass
@@ -126,6 +132,7 @@ class Keeper:
         self._limits = limits
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
+        self.store_s, self.store_rate = STORE_S, STORE_RATE
         self.inputs: dict[str, str] = {}
         """Uploads as stored, path -> SHA-256: what executions may have read, for their trace."""
 
@@ -172,24 +179,25 @@ class Keeper:
     async def _store_one(self, link: SandboxLink, info: FileInfo, latest: Artifact | None, generation: int, execution_id: str) -> Artifact:
         read_at = self._clock.now()
         key = f"artifacts/{_opaque(self._tenant)}/{_opaque(self._user)}/{secrets.token_hex(16)}"
-        writer = await self._store.writer(key)
+        writer = await self._timely(self._store.writer(key))
         digest, size = hashlib.sha256(), 0
         try:
             async for chunk in read_sandbox(link, info.path, self._limits.file_bytes):
                 digest.update(chunk)
                 size += len(chunk)
-                await writer.write(chunk)
+                await self._timely(writer.write(chunk))
             sha256 = digest.hexdigest()
             if latest is not None and latest.sha256 == sha256:
-                await writer.abort()
+                await self._timely(writer.abort())
                 self._remember(info, size, read_at)
                 return latest
-            if await writer.commit() != sha256:
+            if await self._timely(writer.commit(), size) != sha256:
                 raise StoreUnavailable("The store took something else than was sent.")
         except BaseException:
-            await writer.abort()
+            with contextlib.suppress(StoreUnavailable):
+                await self._timely(writer.abort())
             raise
-        if await self._store.stat(key) != size:
+        if await self._timely(self._store.stat(key)) != size:
             raise StoreUnavailable("The store does not hold what it took.")
         artifact = Artifact(
             artifact_id=key.rsplit("/", 1)[1], session_id=self._session_id, tenant=self._tenant, user=self._user,
@@ -231,8 +239,16 @@ class Keeper:
         return restored, failed
 
     async def read_artifact(self, artifact: Artifact) -> AsyncIterator[bytes]:
-        async for chunk in self._store.read(artifact_key(artifact)):
+        chunks = self._store.read(artifact_key(artifact))
+        while chunk := await self._timely(anext(chunks, b"")):
             yield chunk
+
+    async def _timely(self, call: Awaitable[T], size: int = 0) -> T:
+        """Raises StoreUnavailable when the store neither answers nor fails: everything that waits for it would hang with it."""
+        try:
+            return await asyncio.wait_for(call, self.store_s + size / self.store_rate)
+        except TimeoutError:
+            raise StoreUnavailable("The object store does not answer.") from None
 
     async def latest(self, path: str) -> Artifact:
         """The newest stored version. Raises NotFound."""

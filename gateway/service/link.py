@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ProtocolViolation, SandboxLost, SandglassError, Unavailable
+from ..errors import ProtocolViolation, SandboxLost, SandglassError, StoreUnavailable, Unavailable
 from ..ports import ByteStream
 from ..protocol.frames import (
     LANES,
@@ -39,6 +39,9 @@ OUTBOX_LIMIT = 128 * 1024 * 1024
 ACK_MESSAGES = 64
 ACK_BYTES = 256 * 1024
 ACK_DELAY_S = 0.1
+HELD_BYTES = 1024 * 1024
+"""Messages that may wait for the journal's disk before the stream is left unread: what the control lane says still gets through."""
+RETRY_S = 0.5
 
 Json = dict[str, Any]
 
@@ -77,6 +80,7 @@ class SandboxLink:
         self._moved = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
         self._held: list[Message] | None = []
+        self._retry: asyncio.TimerHandle | None = None
         self.lost: SandglassError | None = None
         self.last_heard = asyncio.get_running_loop().time()
 
@@ -118,8 +122,29 @@ class SandboxLink:
     def go(self) -> None:
         """Start to deliver (callbacks are set now); what came since the attach is delivered first."""
         held, self._held = self._held or [], None
-        for message in held:
+        for at, message in enumerate(held):
+            if not self._deliver(message):
+                self._held = held[at:]
+                break
+
+    def _deliver(self, message: Message) -> bool:
+        """False while the journal's disk takes nothing: it and what follows stay unacknowledged, and it is tried again."""
+        try:
             self._take(message)
+        except StoreUnavailable as error:
+            log.error("the journal cannot be written, will try again", extra={"sandbox": self.sandbox_id, "why": error.detail})
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._again)
+            return False
+        return True
+
+    def _again(self) -> None:
+        self._retry = None
+        try:
+            if self.lost is None:
+                self.go()
+        except FrameError as broken:
+            self._fail(ProtocolViolation(f"the sandbox broke the stream protocol: {broken}"))
+        self._moved.set()
 
     async def _hello(self, timeout_s: float) -> Json:
         try:
@@ -150,6 +175,9 @@ class SandboxLink:
                 self._tally.stream_in += len(data)
                 for message in self._parser.feed(data):
                     self._dispatch(message)
+                while self._retry is not None and sum(len(m.body) for m in self._held or ()) > HELD_BYTES:
+                    self._moved.clear()
+                    await self._moved.wait()
                 if len(data) >= 128 * 1024:
                     await asyncio.sleep(0)  # a flood from one sandbox leaves the loop to the others
         except FrameError as broken:
@@ -177,8 +205,8 @@ class SandboxLink:
             self._take(message)
         elif self._held is not None:
             self._held.append(message)
-        else:
-            self._take(message)
+        elif not self._deliver(message):
+            self._held = [message]
 
     def _take(self, message: Message) -> None:
         lane = message.lane
@@ -190,7 +218,11 @@ class SandboxLink:
         if not self._inbox.accept(message):
             return
         if message.kind is Kind.KERNEL:
-            self.on_kernel(message.number, lane, message.body)
+            try:
+                self.on_kernel(message.number, lane, message.body)
+            except StoreUnavailable:
+                self._inbox.received[lane] = message.number - 1  # a later link gets it again
+                raise
         elif message.kind is Kind.EVENT:
             event = decode_json(message.body)
             self.on_event(str(event.get("event", "")), event)

@@ -17,7 +17,7 @@ from ..domain.model import Profile, SessionState, Variable
 from ..domain.session import Session, step, timers
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
-from ..errors import InvalidTransition, RecordsUnavailable
+from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
 from .attachments import Attachments
@@ -39,6 +39,8 @@ RELEASE_AFTER_S = 2.0
 NO_FLAGS = Flag(0)
 TOLD_WAIT_S = 1.0
 SAVE_AFTER_S = 0.3
+SAY_AGAIN_S = 0.5
+UNSAID = 1000
 ANNOUNCE_AFTER_S = 0.05
 """A cell's busy, variables and idle make one event when the cell is short: nobody can see more in that time."""
 
@@ -87,6 +89,8 @@ class LiveSession:
         self._announcing = False
         self._announce_timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
+        self._unsaid: deque[tuple[EntryKind, bytes, Flag, int, int, str, str]] = deque()
+        self._say_timer: asyncio.TimerHandle | None = None
 
     # --- the mailbox --------------------------------------------------------------------------------------------------
 
@@ -266,23 +270,47 @@ class LiveSession:
         index = self.journal.append(kind, body, flags=flags, lane=lane, number=number, at=at, target=target, parent=parent)
         self.attachments.publish(Entry(index, kind, flags, lane, number, at, target, parent, body))
 
+    def _say(self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, parent: str = "", target: str = "") -> None:
+        """What the gateway itself tells: while the disk takes nothing it waits here, in order, so that no step of a session fails for it."""
+        if len(self._unsaid) < UNSAID or kind is EntryKind.MARK:
+            self._unsaid.append((kind, body, flags, lane, 0, parent, target))
+        if self._say_timer is None:
+            self._say_all()
+
+    def _say_all(self) -> None:
+        self._say_timer = None
+        try:
+            while self._unsaid:
+                self._write(*self._unsaid[0])
+                self._unsaid.popleft()
+        except StoreUnavailable as error:
+            if not self.ended.is_set():
+                log.error("the journal cannot be written, will try again", extra={"session": self.session_id, "why": error.detail})
+                self._say_timer = asyncio.get_running_loop().call_later(SAY_AGAIN_S, self._say_all)
+
     def write_message(self, body: bytes, *, flags: Flag, lane: int, number: int, parent: str = "", target: str = "") -> None:
-        self._write(EntryKind.MESSAGE, body, flags, lane, number, parent, target)
+        """``number``: the relay's, which keeps the message when this raises StoreUnavailable; 0 for one of the gateway's own."""
+        if not number:
+            self._say(EntryKind.MESSAGE, body, flags, lane, parent, target)
+        elif self._unsaid:
+            raise StoreUnavailable("Earlier entries of the journal wait to be written.")
+        else:
+            self._write(EntryKind.MESSAGE, body, flags, lane, number, parent, target)
 
     def write_request(self, body: bytes, msg_id: str) -> None:
         self._write(EntryKind.REQUEST, body, parent=msg_id)
 
     def write_state(self, event: Json) -> None:
-        self._write(EntryKind.STATE, dumps(event))
+        self._say(EntryKind.STATE, dumps(event))
 
     def write_notice(self, notice: Json) -> None:
-        self._write(EntryKind.NOTICE, dumps(notice))
+        self._say(EntryKind.NOTICE, dumps(notice))
 
     def mark_sandbox(self, sandbox: Sandbox) -> None:
         """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
         if self.marked != sandbox.sandbox_id:
             self.marked = sandbox.sandbox_id
-            self._write(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
+            self._say(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
 
     def received(self) -> tuple[int, int, int]:
         """The highest relay numbers of the marked sandbox that stand in the journal."""

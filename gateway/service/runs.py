@@ -91,8 +91,8 @@ class Runs:
             data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index},
         )  # fmt: skip
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent)
+        self._s.write_request(body, msg_id)  # what the journal does not take is not taken on
         self._know(run)
-        self._s.write_request(body, msg_id)
         if run.rest:
             self._announce(run)
         elif not silent:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain import execution as ex
 from ..domain.model import ExitReason, SessionState, Variable
-from ..errors import BadRequest, SandglassError, SessionEnded, Unavailable
+from ..errors import BadRequest, SandglassError, SessionEnded, StoreUnavailable, Unavailable
 from ..protocol import jupyter
 from ..protocol.frames import FrameError, Lane
 from .journal import Flag
@@ -206,7 +206,12 @@ class Traffic:
                 return
         elif kind == "execute_input":
             flags = Flag.INPUT
-        self._s.write_message(body, flags=flags, lane=lane, number=number, parent=parent)
+        try:
+            self._s.write_message(body, flags=flags, lane=lane, number=number, parent=parent)
+        except StoreUnavailable:
+            if run is not None and kind in OUTPUT:  # it comes again, and is counted then
+                run.output_bytes, run.output_messages = run.output_bytes - len(body), run.output_messages - 1
+            raise
         if run is None:
             return
         if kind == "execute_input" or flags == Flag.BUSY:
@@ -223,9 +228,10 @@ class Traffic:
         else:
             # after a restart of the gateway the asker is known by the session in the header, as its websocket names it
             asker = message.parent_header.get("session")
-            target = self._pending.pop(parent, "") or f"ws:{asker if isinstance(asker, str) else ''}"
+            target = self._pending.get(parent, "") or f"ws:{asker if isinstance(asker, str) else ''}"
         flags = Flag.REPLY if kind == "execute_reply" else Flag(0)
         self._s.write_message(body, flags=flags, lane=lane, number=number, parent=parent, target=target)
+        self._pending.pop(parent, None)
         if kind == "kernel_info_reply" and _word(message, "status") == "ok":
             self._s.kernel_info = message.content
         elif run is not None and kind == "execute_reply":

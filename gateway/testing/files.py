@@ -21,6 +21,8 @@ class FakeFiles:
         self.limit = limit
         self.fail_next = ""
         """An error code with which the next operation ends (``io``, ``changed``...)."""
+        self.sent_bytes = 0
+        """Of file contents, sent to the gateway so far."""
         self._ticks = 1_800_000_000_000_000_000
 
     def write(self, root: str, path: str, data: bytes) -> bool:
@@ -126,6 +128,8 @@ class FakeFileStream:
         while self._out and self._credit >= len(self._out[0]):
             piece = self._out.pop(0)
             self._credit -= len(piece)
+            if self._command.get("cmd") == "get":
+                self._files.sent_bytes += len(piece)
             self._send(DATA, piece)
         if not self._out:
             self._end(self._result)

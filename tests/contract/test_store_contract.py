@@ -11,16 +11,25 @@ import pytest
 import pytest_asyncio
 
 from gateway.backends.filesystem_store import FilesystemStore
+from gateway.backends.s3_settings import Patience
+from gateway.backends.s3_store import S3Store
 from gateway.errors import NotFound, PathRefused, StoreUnavailable
 from gateway.ports import ObjectStore
 from gateway.testing.stores import MemoryStore
+from tests.s3_world import settings, store_on
 
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture(params=["memory", "filesystem"])
+@pytest_asyncio.fixture(params=["memory", "filesystem", "s3"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    made = MemoryStore() if request.param == "memory" else FilesystemStore(tmp_path / "state" / "store", min_free=0)
+    made: MemoryStore | FilesystemStore | S3Store
+    if request.param == "memory":
+        made = MemoryStore()
+    elif request.param == "filesystem":
+        made = FilesystemStore(tmp_path / "state" / "store", min_free=0)
+    else:
+        made = store_on(settings(request.getfixturevalue("s3_server")), patience=Patience())
     await made.open()
     yield made
     await made.close()
@@ -137,6 +146,8 @@ async def test_long_lists(store: ObjectStore) -> None:
             path = store._path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
+        elif isinstance(store, S3Store):
+            store.client.put(store.settings.key("objects", name), b"", "", "")
     assert await keys(store, "p/") == sorted(names)
 
 

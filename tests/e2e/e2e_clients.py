@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from socket import SO_RCVBUF, SOL_SOCKET
 from typing import Any
 
 import requests
@@ -33,8 +34,9 @@ class Kernel:
         response = gateway.call("POST", "/api/kernels", body, user=user, expect=201)
         return cls(gateway, response.json()["id"], user)
 
-    def connect(self, session_id: str | None = None, *, v1: bool = True, token: str | None = None) -> Socket:
-        socket = Socket(self, session_id, v1, token if token is not None else self.gateway.token(self.user))
+    def connect(self, session_id: str | None = None, *, v1: bool = True, token: str | None = None, receive_buffer: int = 0) -> Socket:
+        """``receive_buffer``: the bytes that this machine takes for a client that does not read; 0 for the usual."""
+        socket = Socket(self, session_id, v1, token if token is not None else self.gateway.token(self.user), receive_buffer)
         self.sockets.append(socket)
         return socket
 
@@ -66,7 +68,7 @@ class Message:
 class Socket:
     """A websocket that a test reads at its own pace."""
 
-    def __init__(self, kernel: Kernel, session_id: str | None, v1: bool, token: str) -> None:
+    def __init__(self, kernel: Kernel, session_id: str | None, v1: bool, token: str, receive_buffer: int = 0) -> None:
         query = f"token={token}" + (f"&session_id={session_id}" if session_id else "")
         self.v1 = v1
         self.session = session_id or "raw"
@@ -75,11 +77,10 @@ class Socket:
             timeout=PATIENCE_S,
             subprotocols=[jupyter.V1_PROTOCOL] if v1 else None,
             suppress_origin=True,
+            sockopt=[(SOL_SOCKET, SO_RCVBUF, receive_buffer)] if receive_buffer else None,
         )
 
-    def send(
-        self, msg_type: str, content: Json, *, channel: str = "shell", parent: Json | None = None, msg_id: str = ""
-    ) -> str:
+    def send(self, msg_type: str, content: Json, *, channel: str = "shell", parent: Json | None = None, msg_id: str = "") -> str:
         """Send a request; its msg_id."""
         header = jupyter.make_header(msg_type, self.session, msg_id=msg_id)
         if self.v1:
@@ -107,9 +108,7 @@ class Socket:
             m = jupyter.decode(data)
             return Message(m.channel, m.msg_type, m.header, m.parent_id, m.content, [bytes(b) for b in m.buffers])
         whole = json.loads(data) if isinstance(data, str) else _from_binary(data)
-        assert {"channel", "msg_id", "msg_type", "header", "parent_header", "metadata", "content", "buffers"} <= set(
-            whole
-        )
+        assert {"channel", "msg_id", "msg_type", "header", "parent_header", "metadata", "content", "buffers"} <= set(whole)
         parent = whole["parent_header"].get("msg_id", "")
         return Message(whole["channel"], whole["msg_type"], whole["header"], parent, whole["content"], whole["buffers"])
 

@@ -125,6 +125,12 @@ BAD = {
     "FRAME_PORT": ["8888"],
     "JWT_JWKS_FILE": ["/does/not/exist"],
     "HOST": ["a\tb", "x" * 300],
+    "S3_ENDPOINT": ["https://s3.example.org", "s3.example.org/path", "user:word@s3.example.org", "s3 example", "s3.example.org:99999"],
+    "S3_BUCKET": ["Up", "a", "a..b", "a/b", "-ab"],
+    "S3_PREFIX": ["/a", "a//b", "../a", "a b"],
+    "S3_SECURE": ["maybe"],
+    "S3_CREATE_BUCKET": ["1"],
+    "S3_ENCRYPTION": ["kms"],
 }
 
 
@@ -176,6 +182,36 @@ def test_secrets_come_from_files_too(tmp_path: Path) -> None:
     assert read(SECRET=SECRET).auth.page_secret == SECRET.encode()
 
 
+S3 = {"S3_ENDPOINT": "127.0.0.1:9000", "S3_BUCKET": "files", "S3_ACCESS_KEY": "sandglass", "S3_SECRET_KEY": SECRET}
+
+
+def test_kept_files_in_s3(tmp_path: Path) -> None:
+    assert read().s3.endpoint == ""
+    s = read(**S3, S3_REGION="eu-west-1", S3_PREFIX="one/two", S3_SECURE="no", S3_CREATE_BUCKET="yes", S3_ENCRYPTION="sse-s3").s3
+    assert (s.endpoint, s.bucket, s.region, s.prefix) == ("127.0.0.1:9000", "files", "eu-west-1", "one/two")
+    assert (s.access_key, s.secret_key) == (b"sandglass", SECRET.encode())
+    assert (s.secure, s.create_bucket, s.encryption) == (False, True, "sse-s3")
+    assert (read(**S3).s3.secure, read(**S3).s3.create_bucket) == (True, False)
+    file = tmp_path / "secret"
+    file.write_text(SECRET + "\n")
+    by_file = {**S3, "S3_SECRET_KEY_FILE": str(file)}
+    del by_file["S3_SECRET_KEY"]
+    assert read(**by_file).s3 == read(**S3).s3
+    for missing in S3:
+        with pytest.raises(ConfigError, match=f"SANDGLASS_{missing}: must be set"):
+            read(**{name: value for name, value in S3.items() if name != missing})
+    with pytest.raises(ConfigError, match="no file"):
+        read(**S3, S3_CA_FILE=str(tmp_path / "absent"))
+    with pytest.raises(ConfigError, match="no effect"):
+        read(**S3, S3_CA_FILE=str(file), S3_SECURE="no")
+    with pytest.raises(ConfigError, match="printable ASCII") as caught:
+        read(**{**S3, "S3_SECRET_KEY": SECRET + "ä"})
+    assert SECRET not in str(caught.value)
+    assert read(**S3, S3_SECURE="no").warnings == ()
+    (warning,) = read(**{**S3, "S3_ENDPOINT": "s3.example.org"}, S3_SECURE="no").warnings
+    assert "SANDGLASS_S3_SECURE=no" in warning
+
+
 def test_a_jwk_set_is_read_and_checked(tmp_path: Path) -> None:
     def jwk(kind: Any, key: Any, kid: str) -> dict[str, Any]:
         return json.loads(kind.to_jwk(key.public_key())) | {"kid": kid}  # type: ignore[no-any-return]
@@ -192,8 +228,8 @@ def test_a_jwk_set_is_read_and_checked(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_shown_anywhere() -> None:
-    s = read(JWT_KEY=SECRET, SECRET=SECRET[::-1], METRICS_TOKEN=SECRET + SECRET[::-1])
-    for said in (repr(s), str(s), repr(describe(s)), repr(s.auth)):
+    s = read(JWT_KEY=SECRET, SECRET=SECRET[::-1], METRICS_TOKEN=SECRET + SECRET[::-1], **{**S3, "S3_ACCESS_KEY": SECRET[::-1]})
+    for said in (repr(s), str(s), repr(describe(s)), repr(s.auth), repr(s.s3)):
         assert SECRET not in said
         assert SECRET[::-1] not in said
 

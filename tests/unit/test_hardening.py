@@ -99,7 +99,8 @@ def test_identities_must_differ(uids: dict[str, int]) -> None:
 
 def test_fractional_cpus_round_the_threads_up() -> None:
     assert "SANDGLASS_THREADS=2" in hardening.create_body(spec(cpus=1.5), INFO)["Env"]
-    assert hardening.create_body(spec(cpus=0.5), INFO)["HostConfig"]["NanoCpus"] == 500_000_000
+    host = hardening.create_body(spec(cpus=0.5), INFO)["HostConfig"]
+    assert host["CpuQuota"] / host["CpuPeriod"] == 0.5
 
 
 def inspected(body: dict[str, Any]) -> dict[str, Any]:

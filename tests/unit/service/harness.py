@@ -76,11 +76,13 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 class Rig:
     """``runtime``, ``store`` and the state directory outlive a gateway, as an engine and a disk do."""
 
-    def __init__(self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None) -> None:
+    def __init__(
+        self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None, store: Any = None
+    ) -> None:
         self.path = path
         self.clock = SystemClock()
         self.runtime = FakeRuntime(self.clock)
-        self.store = MemoryStore()
+        self.store: Any = store or MemoryStore()
         self.lifetimes, self.limits, self.target, self.caps = lifetimes, limits, target, caps or Caps()
         self.epoch = 0
 
