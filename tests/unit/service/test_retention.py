@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 
 from gateway.backends.filesystem_store import FilesystemStore
 from gateway.clock import SystemClock
-from gateway.domain.model import Principal
+from gateway.domain.model import Artifact, Principal
 from gateway.domain.retention import DAY_S, Retention
 from gateway.domain.trust import HOLDS_S
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.ports import AuditRow, SessionRow
 from gateway.service import sweeper
 from gateway.service.access import Access
+from gateway.service.keeping import artifact_key
 from gateway.service.sweeper import CLOCK, Sweeper
 
 from .harness import ALICE, MALLORY, Rig, rig, until
@@ -328,3 +332,61 @@ async def test_clock_steps(tmp_path: Path) -> None:
         for hours in range(1, int(HOLDS_S / 3600) + 2):
             believed = await sweep(r, clock=Shifted(years + hours * 3600.0, 7200.0 + hours * 3600.0))
         assert believed and not r.store.objects, "it stood by it for three days"
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from gateway.backends.filesystem_store import FilesystemStore
+from gateway.clock import SystemClock
+from gateway.service.sweeper import Sweeper
+from tests.unit.service.harness import rig
+
+class Telling(FilesystemStore):
+    async def delete(self, key):
+        await super().delete(key)
+        print(key, flush=True)
+
+async def main():
+    path = Path(sys.argv[1])
+    async with rig(path) as r:
+        r.gateway.world.store = Telling(path / "store", min_free=0)
+        await Sweeper(r.gateway).sweep()
+
+asyncio.run(main())
+"""
+
+
+async def test_kill_9_in_the_middle_of_a_look(tmp_path: Path) -> None:
+    """A real process is killed while it deletes; the next one finishes, nothing is half there, each is recorded once."""
+    async with rig(tmp_path) as r:
+        store = FilesystemStore(tmp_path / "store", min_free=0)
+        await store.open()
+        now, ids = r.clock.now(), [f"{n:032x}" for n in range(200)]
+        for session_id, state, over in (("gone", "ended", now - 40 * DAY_S), ("lives", "dormant", None)):
+            row = SessionRow(session_id, "t1", "alice", "n", "container", state, 1, now - 50 * DAY_S, now - 40 * DAY_S, ended_at=over, version=1)
+            await r.records.put_session(row)
+        for n, artifact_id in enumerate(ids):
+            artifact = Artifact(artifact_id, "gone" if n else "lives", "t1", "alice", f"out/{n}", "d" * 64, 1, "text/plain", 1, now - 45 * DAY_S)
+            writer = await store.writer(artifact_key(artifact))
+            await writer.commit()
+            await r.records.add_artifact(artifact)
+        await r.records.add_audit(AuditRow(now, "user:session:create", "t1", "alice"))
+    root = str(Path(__file__).parents[3])
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, str(tmp_path), stdout=asyncio.subprocess.PIPE, cwd=root)
+    assert child.stdout is not None
+    for _ in range(60):
+        assert await asyncio.wait_for(child.stdout.readline(), 30.0)
+    child.send_signal(signal.SIGKILL)
+    await child.wait()
+    async with rig(tmp_path) as r:
+        r.gateway.world.store = store
+        left = len([key async for key in store.list("")])
+        assert 1 < left <= 140, "it was killed in the middle"
+        assert await sweep(r)
+        assert [key.rpartition("/")[2] async for key in store.list("")] == ids[:1]
+        assert [a.artifact_id for a in await r.records.list_artifacts("lives")] == ids[:1]
+        assert await r.records.doomed_artifacts(0, 9) == [] and await r.records.list_artifacts("gone", latest_only=False) == []
+        said = [i for row in await r.records.list_audit() if row.tag == "retention:artifact:delete" for i in row.detail["ids"]]
+        assert sorted(said) == ids[1:]
+    await store.close()
