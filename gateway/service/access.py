@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..clock import iso
+from ..domain.audit import Tag
 from ..domain.files import MAX_DECLARATIONS
 from ..domain.model import EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
@@ -93,7 +94,8 @@ class Access:
     async def _audit_end(self, reason: str, by: str, text: str) -> None:
         s = self._s
         detail = {"reason": reason, "by": by or s.row.user, "text": text}
-        row = AuditRow(s.world.clock.now(), f"{'admin' if reason == 'admin' else 'user'}:session:end", s.row.tenant, s.row.user, s.session_id, detail)
+        tag = Tag.ADMIN_SESSION_END if reason == "admin" else Tag.USER_SESSION_END
+        row = AuditRow(s.world.clock.now(), tag, s.row.tenant, s.row.user, s.session_id, detail)
         await s.insist(lambda: s.world.records.add_audit(row))
 
     async def interrupt(self) -> None:

@@ -133,8 +133,8 @@ class Gateway:
         rows = await self.world.records.list_audit(tenant=tenant)
         return [{"at": iso(r.at), "tag": r.tag, "tenant": r.tenant, "user": r.user, "session_id": r.session_id, "detail": r.detail} for r in rows]
 
-    async def record(self, principal: Principal, tag: str, session_id: str = "", **detail: Any) -> None:
-        """Write to the audit (``source:subject:action``)."""
+    async def record(self, principal: Principal, tag: Tag, session_id: str = "", **detail: Any) -> None:
+        """Write to the audit."""
         await self.world.records.add_audit(AuditRow(self.world.clock.now(), tag, principal.tenant, principal.user, session_id, detail))
 
     # --- making -------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Gateway:
         session = self.open(row, Session(chosen.lifetimes), chosen)
         session.asked_at = asked
         await self.world.records.put_session(session.snapshot())
-        await self.record(principal, f"{source}:session:create", row.session_id, profile=chosen.name)
+        await self.record(principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
         self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())
         return Access(session)

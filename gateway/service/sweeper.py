@@ -64,12 +64,11 @@ class Sweeper:
     async def sweep(self) -> bool:
         """One look at everything; False when something hindered a part of it, or the clock is not believed."""
         now = self._world.clock.now()
-        looked = await self._tried("clock", lambda: self._believe(now))
-        if not looked:
+        good = await self._tried("deleted artifacts", self._doomed)  # whatever the clock says: somebody wanted it
+        if not await self._tried("clock", lambda: self._believe(now)):
             return False
-        good = True
         for name, part in (
-            ("deleted artifacts", self._doomed), ("artifacts", lambda: self._versions(now)),
+            ("artifacts", lambda: self._versions(now)),
             ("journals", lambda: sweep_journals(self._gateway, now, BATCH)), ("rows", lambda: self._rows(now)),
             ("enabled users", lambda: self._world.records.forget_enabled(now - ENABLED_S)),
         ):  # fmt: skip

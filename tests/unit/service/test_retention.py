@@ -233,6 +233,19 @@ async def test_an_artifact_is_deleted_at_once(tmp_path: Path) -> None:
         assert row.detail["by"] == "boss" and row.user == "alice" and row.detail["ids"] == [b["artifact_id"]]
 
 
+async def test_what_somebody_deleted_goes_whatever_the_clock_says(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        await kept(r, access, "a.txt", "b.txt")
+        [a, b] = await access.artifacts()
+        r.store.failing = StoreUnavailable("down")
+        await r.gateway.delete_artifact(ALICE, a["artifact_id"])
+        await until(lambda: r.store.errors)
+        r.store.failing = None
+        assert not await sweep(r, clock=Shifted(900 * DAY_S, 0.0))
+        assert [key.rpartition("/")[2] for key in r.store.objects] == [b["artifact_id"]]
+
+
 async def test_an_older_version_alone_may_be_deleted(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         access = await r.session()
