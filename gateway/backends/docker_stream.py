@@ -22,7 +22,8 @@ from ..errors import EngineUnavailable, SandboxLost, SandglassError
 HIGH_WATER = 8 * 1024 * 1024
 """Unread output at which the socket is left alone (the sandbox then blocks); the service reads all the time."""
 LOW_WATER = 4 * 1024 * 1024
-READ_BYTES = 1024 * 1024
+READ_BYTES = 128 * 1024
+"""What is handed on at once: a flood from one sandbox holds up the others for as long as this takes to be worked off, some 1 ms."""
 STDERR_TAIL = 8 * 1024
 WRITE_HIGH = 256 * 1024
 HEAD_BYTES = 16 * 1024
