@@ -42,6 +42,10 @@ ACK_DELAY_S = 0.1
 HELD_BYTES = 1024 * 1024
 """Messages that may wait for the journal's disk before the stream is left unread: what the control lane says still gets through."""
 RETRY_S = 0.5
+CELL_BYTES, FLOOD_BYTES = 8 * 1024, 64 * 1024
+"""What came at once: no more than an ordinary cell says, or at least what only a flood does."""
+PACE_S = 0.003
+AT_WORK_S = 0.05
 
 Json = dict[str, Any]
 
@@ -178,8 +182,7 @@ class SandboxLink:
                 while self._retry is not None and sum(len(m.body) for m in self._held or ()) > HELD_BYTES:
                     self._moved.clear()
                     await self._moved.wait()
-                if len(data) >= 128 * 1024:
-                    await asyncio.sleep(0)  # a flood from one sandbox leaves the loop to the others
+                await self._leave_room(len(data))
         except FrameError as broken:
             with contextlib.suppress(FrameError, SandglassError):
                 for message in broken.messages:
@@ -188,6 +191,16 @@ class SandboxLink:
         except SandglassError as lost:
             error = lost
         self._fail(error)
+
+    async def _leave_room(self, size: int) -> None:
+        """A flood from one sandbox leaves the loop to the others, and while any of them is at work most of both processors: it is
+        read more slowly, which holds back its kernel and all that lies between."""
+        now = asyncio.get_running_loop().time()
+        if size < CELL_BYTES:
+            self._tally.at_work = (now, self.sandbox_id)
+        elif size >= FLOOD_BYTES:
+            at, whose = self._tally.at_work
+            await asyncio.sleep(PACE_S if whose != self.sandbox_id and now - at < AT_WORK_S else 0)
 
     def _dispatch(self, message: Message) -> None:
         kind = message.kind

@@ -70,6 +70,8 @@ class Tally:
         self.file_seconds = Histograms(FILES_S)  # checkpoint|persist|restore
         self.file_failures = Counter[Words]()  # checkpoint|persist|restore, error code
         self.loop_lag = Histogram(LAG_S)
+        self.at_work = (float("-inf"), "")
+        """When a sandbox last said no more than an ordinary cell does, in loop time, and which."""
         self.stream_in = self.stream_out = 0
         """Bytes read from, and written to, the sandboxes' streams."""
         self.websocket_in = self.websocket_out = self.events_out = 0
