@@ -25,6 +25,7 @@ HOUR_OFF = """(() => {
 
 def shown_seconds(alice: Person, timer: str) -> int:
     """What a countdown below an hour says."""
+    expect(alice.page.locator(f"[data-timer={timer}]")).to_have_text(re.compile(r"\d+:\d\d"))
     text = alice.page.locator(f"[data-timer={timer}]").inner_text()
     found = re.fullmatch(r"(\d+):(\d\d)", text)
     assert found, text
