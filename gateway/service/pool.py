@@ -17,6 +17,7 @@ from .sandboxes import Sandbox, Sandboxes
 from .tasks import Tasks
 
 log = logging.getLogger("sandglass.pool")
+CLOSE_S = 20.0
 REFILL_AFTER_S = 0.75
 """A claim is followed by somebody's first cell: making the next sandbox does not compete with it."""
 UNCLAIMED = "unclaimed"
@@ -44,6 +45,7 @@ class Pool:
         self._creating = dict.fromkeys(profiles, 0)
         self._backoff = {name: Backoff() for name in profiles}
         self._parallel = parallel
+        self._fills: set[asyncio.Task[Any]] = set()
         self._rate = Rate()
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
@@ -125,7 +127,9 @@ class Pool:
             for _ in range(count):
                 self._rate.take()
                 self._creating[name] += 1
-                self._tasks.spawn(self._fill(name), f"pool-{name}")
+                fill = self._tasks.spawn(self._fill(name), f"pool-{name}")
+                self._fills.add(fill)
+                fill.add_done_callback(self._fills.discard)
         if todo.again_s is not None:
             self._later(todo.again_s)
 
@@ -161,7 +165,7 @@ class Pool:
             self._backoff[name].succeeded()
             self.last_problem.pop(name, None)
             if self._closed:
-                self._discard(sandbox)
+                await self._drop(sandbox)
             else:
                 sandbox.link.on_lost = lambda error: self.maintain()
                 self._warm[name].append(sandbox)
@@ -181,7 +185,7 @@ class Pool:
         return [s.link for warm in self._warm.values() for s in warm]
 
     async def close(self) -> None:
-        """Stop filling and remove the warm ones."""
+        """Stop filling and remove the warm ones; those that are being made, too, as soon as they are."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -189,6 +193,8 @@ class Pool:
         for warm in self._warm.values():
             warm.clear()
         await asyncio.gather(*drops, return_exceptions=True)
+        if self._fills:
+            await asyncio.wait(self._fills, timeout=CLOSE_S)
 
     @property
     def max_live(self) -> int:

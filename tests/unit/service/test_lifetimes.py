@@ -138,3 +138,15 @@ async def test_requests_while_dormant_are_answered_without_waking(tmp_path: Path
         assert client.messages("kernel_info_reply")[0].content["status"] == "ok"
         assert access.to_json()["state"] == "dormant"
         assert all(e.kind in EntryKind for e in client.entries)
+
+
+async def test_a_stop_while_the_pool_makes_one_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        pool = r.gateway.world.pool
+        pool._target = 1
+        r.runtime.create_s = 0.2
+        pool.maintain()
+        await asyncio.sleep(0.05)
+        assert pool.statistics()["creating"] == {"container": 1}
+        await pool.close()
+        assert not r.runtime.sandboxes
