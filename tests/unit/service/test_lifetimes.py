@@ -149,4 +149,5 @@ async def test_a_stop_while_the_pool_makes_one_leaves_nothing_behind(tmp_path: P
         await asyncio.sleep(0.05)
         assert pool.statistics()["creating"] == {"container": 1}
         await pool.close()
+        assert pool.statistics()["creating"] == {"container": 0}, "the process may end now"
         assert not r.runtime.sandboxes
