@@ -42,7 +42,7 @@ SAVE_AFTER_S = 0.3
 SAY_AGAIN_S = 0.5
 UNSAID = 1000
 ANNOUNCE_AFTER_S = 0.05
-"""A cell's busy and its variables make one event when the cell is short; that it is idle again is told at once."""
+"""A cell's busy, variables and idle make one event when the cell is short: nobody can see more in that time."""
 
 
 class LiveSession:
@@ -127,7 +127,7 @@ class LiveSession:
                 self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
         else:
             self.save_soon()
-        if self.core.state is before.state and isinstance(event, Busy):
+        if self.core.state is before.state and isinstance(event, Busy | Idle):
             self.announce_soon()
         else:
             self.announce()
