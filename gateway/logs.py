@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -84,7 +85,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_FIELD_CHARS else f"{text[:MAX_FIELD_CHARS]}[and {len(text) - MAX_FIELD_CHARS} more]"
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(logging.Formatter, ABC):
     """Collects what a line says; ``render`` writes it."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -95,8 +96,8 @@ class _Formatter(logging.Formatter):
         trouble = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
         return self.render(record, redact(_short(message)), _redacted(fields_of(record)), redact(trouble))
 
-    def render(self, record: logging.LogRecord, message: str, fields: dict[str, Any], trouble: str) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def render(self, record: logging.LogRecord, message: str, fields: dict[str, Any], trouble: str) -> str: ...
 
 
 class JsonFormatter(_Formatter):
