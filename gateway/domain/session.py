@@ -9,11 +9,10 @@ and only asks for that sandbox to be discarded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from ..errors import InvalidTransition
-from .model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
+from .model import EndReason, ExitReason, NoticeKind, SessionState
 from .session_commands import (
     Command,
     Destroy,
@@ -50,84 +49,13 @@ from .session_events import (
     UserKilled,
     Wanted,
 )
-
-
-class Phase(StrEnum):
-    """Where a drain stands."""
-
-    FINISHING = "finishing"
-    KILLING = "killing"
-    PERSISTING = "persisting"
-    DESTROYING = "destroying"
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED."""
-
-    lifetimes: Lifetimes
-    state: SessionState = SessionState.NEW
-    generation: int = 1
-    sandbox_id: str = ""
-    reason: str = ""
-    phase: Phase | None = None
-    ending: bool = False
-    wanted: bool = False
-    busy: bool = False
-    idle_since: float | None = None
-    claimed_at: float | None = None
-    drain_since: float | None = None
-    quarantined_at: float | None = None
-    retry_at: float | None = None
-    attempts: int = 0
-    warned: frozenset[str] = frozenset()
-
-    @property
-    def idle_deadline(self) -> float | None:
-        if self.state is not SessionState.ACTIVE or self.busy or self.idle_since is None:
-            return None
-        return self.idle_since + self.lifetimes.idle_s
-
-    @property
-    def max_deadline(self) -> float | None:
-        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
-
+from .session_state import Phase, Session, timers
 
 QUARANTINE_MAX_S = 3600.0
 RETRY_S = 5.0
 RETRY_MAX_S = 120.0
 
-
 Result = tuple[Session, list[Command]]
-
-
-# --- the timers that a state wants ------------------------------------------------------------------------------------
-
-
-def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
-    """Lead times in force, longest first; one not shorter than the timer itself becomes half of it."""
-    return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
-
-
-def timers(s: Session) -> dict[str, float]:
-    """Name -> boot time at which ``TimerFired(name)`` is due. The service keeps exactly these armed."""
-    wanted: dict[str, float] = {}
-    for name, deadline, total in (
-        ("idle", s.idle_deadline, s.lifetimes.idle_s),
-        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s),
-    ):
-        if deadline is None:
-            continue
-        wanted[name] = deadline
-        for lead in leads(total, s.lifetimes.warn_before_s):
-            key = f"{name}_warn:{lead:g}"
-            if key not in s.warned:
-                wanted[key] = deadline - lead
-    if s.state is SessionState.DRAINING and s.phase is Phase.FINISHING and s.drain_since is not None:
-        wanted["drain"] = s.drain_since + s.lifetimes.drain_grace_s
-    if s.state is SessionState.QUARANTINED and s.retry_at is not None:
-        wanted["persist"] = s.retry_at
-    return wanted
 
 
 # --- handlers ---------------------------------------------------------------------------------------------------------

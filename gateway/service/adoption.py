@@ -11,9 +11,9 @@ import logging
 from typing import Any
 
 from ..domain.model import EndReason, Lifetimes, Profile, SandboxState, SessionState, Variable
-from ..domain.session import Phase, Session
 from ..domain.session_commands import KillUser, Persist
 from ..domain.session_events import SandboxGone, StartFailed
+from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
 from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
 from .gateway import Gateway

@@ -14,9 +14,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
-from ..domain.session import Session, step, timers
+from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
+from ..domain.session_state import Session, timers
 from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
