@@ -52,7 +52,6 @@ class Session:
         return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
 
 
-
 def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
     """Lead times in force, longest first; one not shorter than the timer itself becomes half of it."""
     return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
