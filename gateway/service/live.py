@@ -27,6 +27,7 @@ from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
 from .runs import Run, Runs
 from .sandboxes import Sandbox
+from .session_record import data_of
 from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
@@ -236,10 +237,7 @@ class LiveSession:
         row.idle_deadline, row.max_deadline = wall(core.idle_deadline), wall(core.max_deadline)
         row.version += 1
         row.data = {
-            "lifetimes": asdict(core.lifetimes), "boot_id": clock.boot_id(), "boottime": boot, "wall": now,
-            "phase": core.phase, "ending": core.ending, "wanted": core.wanted, "busy": core.busy, "idle_since": core.idle_since,
-            "claimed_at": core.claimed_at, "drain_since": core.drain_since, "quarantined_at": core.quarantined_at,
-            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
+            **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
             "kernel_info": self.kernel_info, "ran": self.ran,

@@ -19,6 +19,7 @@ from ..domain.session_events import Busy, Idle, RestartRequested, SandboxGone
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
+from .anchors import ran_s, stamp
 from .journal import EntryKind, Flag, Head
 from .views import session_brief
 
@@ -140,7 +141,7 @@ class Runs:
         """Record it, then send it. Its lane number is recorded with it, so that a later gateway knows whether it arrived."""
         run.row.sandbox_id = self._s.core.sandbox_id
         run.row.generation = self._s.core.generation
-        run.row.data["number"] = next_number()
+        run.row.data["number"], run.row.data["sent"] = next_number(), stamp(self._s.world.clock)
         await self._save(run)
         if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
             return  # it was cancelled, or the sandbox went, while the row was written
@@ -160,7 +161,7 @@ class Runs:
         if run.e.state is not ExecutionState.QUEUED:
             return
         run.e = ex.started(run.e)
-        run.row.started_at = self._s.world.clock.now()
+        run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
         run.row.state = ExecutionState.RUNNING
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
@@ -282,6 +283,8 @@ class Runs:
         assert run.e.exit_reason is not None
         world, row = self._s.world, run.row
         world.deadlines.disarm((self._s.session_id, "run", row.execution_id))
+        if row.started_at is not None:
+            row.data["took_s"] = ran_s(row, world.clock)
         row.state, row.exit_reason, row.finished_at = ExecutionState.FINISHED, run.e.exit_reason, world.clock.now()
         row.data["last"] = self._s.journal.last_index
         if run.dropped_messages:
@@ -327,7 +330,7 @@ class Runs:
         tally = self._s.world.tally
         tally.executions[row.source, row.exit_reason] += 1
         if row.started_at is not None and row.finished_at is not None:
-            tally.execution_seconds[(row.source,)].observe(row.finished_at - row.started_at)
+            tally.execution_seconds[(row.source,)].observe(row.data["took_s"])
             tally.execution_wait_seconds[(row.source,)].observe(row.started_at - row.created_at)
 
     def _count_failures(self, reason: str) -> None:
@@ -400,12 +403,11 @@ class Runs:
 
     def resume(self) -> None:
         """Go on with what was loaded: finish what is complete, put the clocks of what runs back."""
-        now = self._s.world.clock.now()
         for run in list(self.open.values()):
             if run.e.complete:
                 self._finish(run, None)
             elif run.e.state is ExecutionState.RUNNING and run.row.started_at:
-                left = max(0.0, run.timeout_s - (now - run.row.started_at))
+                left = max(0.0, run.timeout_s - ran_s(run.row, self._s.world.clock))
                 self._arm(run, left, lambda run=run: self._timed_out(run, ExitReason.TIMEOUT))  # type: ignore[misc]
 
     # --- telling ------------------------------------------------------------------------------------------------------
@@ -419,7 +421,7 @@ class Runs:
     def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
         """An Execution without its outputs (``docs/api.md``)."""
         reason = ExitReason(row.exit_reason) if row.exit_reason else None
-        duration = row.finished_at - row.started_at if row.finished_at and row.started_at else None
+        duration = row.data.get("took_s", row.finished_at - row.started_at) if row.finished_at and row.started_at else None
         return {
             "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
             "session": session_brief(self._s),
