@@ -49,11 +49,13 @@ from .session_events import (
     UserKilled,
     Wanted,
 )
-from .session_state import Phase, Session, timers
+from .session_state import Phase, Session, shorter_leads, timers
 
 QUARANTINE_MAX_S = 3600.0
 RETRY_S = 5.0
 RETRY_MAX_S = 120.0
+LATE_S = 1.0
+"""A warning that is later than this says how long is left, not how long it was meant to be."""
 
 Result = tuple[Session, list[Command]]
 
@@ -74,9 +76,9 @@ def _drain(s: Session, now: float, reason: str, *, ending: bool = False, finish:
 
 
 def _kill(s: Session) -> Result:
-    s, lost = _lose(replace(s, phase=Phase.KILLING), s.reason)
-    reason = ExitReason.SANDBOX_ENDED
-    return s, [*lost, FailWork(reason), KillUser(s.sandbox_id)]
+    """The variables end here, and with them all work that was asked for while they lived; it wants no other sandbox."""
+    s, lost = _lose(replace(s, phase=Phase.KILLING, wanted=False), s.reason)
+    return s, [*lost, FailWork(ExitReason.SANDBOX_ENDED), KillUser(s.sandbox_id)]
 
 
 def _destroy(s: Session) -> Result:
@@ -148,8 +150,13 @@ def _busy(s: Session, e: Event, now: float) -> Result:
     return replace(s, busy=True, idle_since=None, warned=s.warned - idle_warnings), []
 
 
+def _idled(s: Session, now: float) -> Session:
+    """Nothing runs. The idle timer begins at the edge: where nothing ran before, a restart or a death moves it no more than a poll."""
+    return replace(s, busy=False, idle_since=now if s.busy else s.idle_since)
+
+
 def _idle(s: Session, e: Event, now: float) -> Result:
-    return replace(s, busy=False, idle_since=now), []
+    return _idled(s, now), []
 
 
 def _activity(s: Session, e: Event, now: float) -> Result:
@@ -166,10 +173,25 @@ def _timer(s: Session, e: TimerFired, now: float) -> Result:
         return _drain(s, now, EndReason.IDLE_TIMEOUT)
     if e.name == "max":
         return _drain(s, now, EndReason.MAX_LIFETIME, finish=True)
-    kind, _, lead = e.name.partition("_warn:")
-    notice = NoticeKind.IDLE_WARNING if kind == "idle" else NoticeKind.MAX_WARNING
-    reason = EndReason.IDLE_TIMEOUT if kind == "idle" else EndReason.MAX_LIFETIME
-    return replace(s, warned=s.warned | {e.name}), [Tell(notice, reason, float(lead))]
+    return _warn(s, e.name, due, now)
+
+
+def _warn(s: Session, name: str, due: float, now: float) -> Result:
+    """Tell it once, and only what is true: after a leap (the machine slept, no gateway ran) the nearest one speaks for the others."""
+    kind, _, lead_text = name.partition("_warn:")
+    lead = float(lead_text)
+    left = due + lead - now
+    s = replace(s, warned=s.warned | {name})
+    if left <= 0 or any(left <= nearer for nearer in shorter_leads(s, kind, lead)):
+        return s, []
+    notice, reason = _WARNINGS[kind]
+    return s, [Tell(notice, reason, lead if left > lead - LATE_S else left)]
+
+
+_WARNINGS = {
+    "idle": (NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT),
+    "max": (NoticeKind.MAX_WARNING, EndReason.MAX_LIFETIME),
+}
 
 
 def _recycle(s: Session, e: RecycleRequested, now: float) -> Result:
@@ -182,14 +204,14 @@ def _end(s: Session, e: EndRequested, now: float) -> Result:
 
 def _restart(s: Session, e: RestartRequested, now: float) -> Result:
     s, lost = _lose(s, "restart")
-    return replace(s, busy=False, idle_since=now), [
+    return _idled(s, now), [
         *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_RESTARTED, e.exit_reason), RestartKernel(s.sandbox_id),
     ]  # fmt: skip
 
 
 def _kernel_died(s: Session, e: KernelDied, now: float) -> Result:
     s, lost = _lose(s, e.exit_reason)
-    return replace(s, busy=False, idle_since=now), [
+    return _idled(s, now), [
         *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_DIED, e.exit_reason), RestartKernel(s.sandbox_id),
     ]  # fmt: skip
 
@@ -208,8 +230,8 @@ def _gone_draining(s: Session, e: SandboxGone, now: float) -> Result:
     if s.phase is Phase.DESTROYING:
         return s, []
     commands: list[Command] = []
-    if s.phase is Phase.FINISHING:
-        s, commands = _lose(s, e.reason)
+    if s.phase is Phase.FINISHING:  # it was still at work: this is why it ended
+        s, commands = _lose(replace(s, reason=e.reason, wanted=False, busy=False), e.reason)
         commands.append(FailWork(_GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)))
     s, more = _destroy(s)
     return s, [*commands, Tell(NoticeKind.FILES_LOST, e.reason), *more]
@@ -223,6 +245,21 @@ def _drain_idle(s: Session, e: Event, now: float) -> Result:
 def _drain_timer(s: Session, e: TimerFired, now: float) -> Result:
     due = timers(s).get(e.name)
     return _kill(s) if e.name == "drain" and due is not None and now >= due else (s, [])
+
+
+def _drain_recycle(s: Session, e: RecycleRequested, now: float) -> Result:
+    """Whoever asks for the end does not wait for the grace of what runs."""
+    return _kill(s) if s.phase is Phase.FINISHING else (s, [])
+
+
+def _drain_restart(s: Session, e: RestartRequested, now: float) -> Result:
+    """A fresh kernel is wanted: that of the next sandbox."""
+    s, commands = _drain_recycle(s, RecycleRequested(), now)
+    return replace(s, wanted=True), commands
+
+
+def _drain_end(s: Session, e: EndRequested, now: float) -> Result:
+    return _drain_recycle(_end_later(s, e, now)[0], RecycleRequested(e.reason), now)
 
 
 def _drain_died(s: Session, e: KernelDied, now: float) -> Result:
@@ -258,12 +295,11 @@ def _retry(s: Session, e: TimerFired, now: float) -> Result:
 
 
 def _destroyed(s: Session, e: Event, now: float) -> Result:
-    ending, wanted = s.ending, s.wanted
-    s = replace(_rest(s), ending=False, wanted=False)
+    ending, end_reason, wanted = s.ending, s.end_reason, s.wanted
+    s = replace(_rest(s), ending=False, end_reason="", wanted=False)
     if ending:
-        return replace(s, state=SessionState.ENDED), [
-            FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish(),
-        ]  # fmt: skip
+        s = replace(s, state=SessionState.ENDED, reason=end_reason or s.reason)
+        return s, [FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish()]
     told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)]
     if wanted:
         s, more = _start(s, e, 0.0)
@@ -272,7 +308,8 @@ def _destroyed(s: Session, e: Event, now: float) -> Result:
 
 
 def _end_later(s: Session, e: EndRequested, now: float) -> Result:
-    return replace(s, ending=True, reason=s.reason or e.reason), []
+    """The sandbox keeps the reason for which it ends; the session has its own."""
+    return (s, []) if s.ending else (replace(s, ending=True, end_reason=e.reason), [])
 
 
 def _end_now(s: Session, e: EndRequested, now: float) -> Result:
@@ -311,9 +348,9 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.DRAINING, Idle): _drain_idle,
     (_S.DRAINING, Activity): _nothing,
     (_S.DRAINING, TimerFired): _drain_timer,
-    (_S.DRAINING, RecycleRequested): _nothing,
-    (_S.DRAINING, RestartRequested): _want,
-    (_S.DRAINING, EndRequested): _end_later,
+    (_S.DRAINING, RecycleRequested): _drain_recycle,
+    (_S.DRAINING, RestartRequested): _drain_restart,
+    (_S.DRAINING, EndRequested): _drain_end,
     (_S.DRAINING, KernelDied): _drain_died,
     (_S.DRAINING, SandboxGone): _gone_draining,
     (_S.DRAINING, UserKilled): _killed,

@@ -22,7 +22,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED."""
+    """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED.
+
+    ``reason``: why the last sandbox ended, or once ENDED the session; ``end_reason``: the session's, while it waits for the drain.
+    """
 
     lifetimes: Lifetimes
     state: SessionState = SessionState.NEW
@@ -40,6 +43,7 @@ class Session:
     retry_at: float | None = None
     attempts: int = 0
     warned: frozenset[str] = frozenset()
+    end_reason: str = ""
 
     @property
     def idle_deadline(self) -> float | None:
@@ -55,6 +59,12 @@ class Session:
 def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
     """Lead times in force, longest first; one not shorter than the timer itself becomes half of it."""
     return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
+
+
+def shorter_leads(s: Session, kind: str, lead_s: float) -> tuple[float, ...]:
+    """The later warnings of the same timer (``idle`` or ``max``)."""
+    total = s.lifetimes.idle_s if kind == "idle" else s.lifetimes.max_s
+    return tuple(nearer for nearer in leads(total, s.lifetimes.warn_before_s) if nearer < lead_s)
 
 
 def timers(s: Session) -> dict[str, float]:

@@ -383,6 +383,7 @@ class LiveSession:
         """An upload, a declaration or a keep-alive: the idle timer starts anew, and its warnings are settled."""
         self.dispatch(Activity())
         self.row.last_activity = self.world.clock.now()
+        self.save()  # unlike busy and variables, no later gateway would find this out
         self.telling.clear_warnings(idle_only=True)
         self.announce()
 

@@ -251,6 +251,8 @@ class Runs:
             if detail:
                 run.row.data["detail"] = detail
             own = run.e.imposed or own
+            if not detail and not run.forwarded:
+                run.row.data["detail"] = f"It had not begun. {ex.SENTENCES[own]}"
             self._s.traffic.tell_failed(run, own)
             self._finish(run, own)
 

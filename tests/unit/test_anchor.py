@@ -22,7 +22,7 @@ times = st.none() | st.floats(0, 1000)
 cores = st.builds(
     Session, st.builds(Lifetimes), st.sampled_from(SessionState), st.integers(1, 9), st.sampled_from(["", "a"]), st.sampled_from(["", "user"]),
     st.none() | st.sampled_from(Phase), st.booleans(), st.booleans(), st.booleans(), times, times, times, times, times, st.integers(0, 5),
-    st.frozensets(st.sampled_from(["idle_warn:60", "max_warn:60"])),
+    st.frozensets(st.sampled_from(["idle_warn:60", "max_warn:60"])), st.sampled_from(["", "admin"]),
 )  # fmt: skip
 
 

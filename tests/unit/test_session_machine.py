@@ -74,9 +74,7 @@ def test_warnings_come_once_and_again_after_activity() -> None:
 
 
 def test_a_recycle_kills_persists_destroys_and_rests() -> None:
-    state, commands = run(
-        [(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active()
-    )
+    state, commands = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active())
     assert kinds(commands) == ["LoseVariables", "FailWork", "KillUser", "Persist", "Destroy", "Tell"]
     assert (state.state, state.generation, state.reason, state.sandbox_id) == (S.DORMANT, 2, EndReason.IDLE_TIMEOUT, "")
 
@@ -118,6 +116,43 @@ def test_a_dead_kernel_is_a_new_generation_in_the_same_sandbox() -> None:
     state, commands = run([(1, ev.Busy()), (2, ev.KernelDied("a", ExitReason.MEMORY_LIMIT))], active())
     assert (state.generation, state.state, state.busy, state.max_deadline) == (2, S.ACTIVE, False, 100)
     assert kinds(commands) == ["LoseVariables", "FailWork", "Tell", "RestartKernel"]
+
+
+def test_a_restart_or_a_death_of_an_idle_kernel_moves_no_timer() -> None:
+    """Code that lets its kernel die now and then would keep a sandbox alive."""
+    for event in (ev.RestartRequested(), ev.KernelDied("a")):
+        state, _ = run([(15, event)], active())
+        assert state_of.timers(state)["idle"] == 20
+        state, _ = run([(14, ev.Busy()), (15, event)], active())
+        assert state_of.timers(state)["idle"] == 35, "the edge from busy to idle does"
+
+
+def test_a_late_warning_says_how_long_is_left_and_the_nearest_speaks_for_the_others() -> None:
+    def told(now: float) -> list[float]:
+        _, commands = run([(now, ev.TimerFired("idle_warn:10")), (now, ev.TimerFired("idle_warn:5"))], active())
+        return [c.lead_s for c in commands if isinstance(c, co.Tell)]
+
+    assert [told(now) for now in (10, 10.5, 12, 15, 17, 19.5, 20, 5000)] == [[10], [10], [8], [5], [3], [0.5], [], []]
+
+
+def test_the_end_that_is_asked_for_in_a_drain_has_its_own_reason() -> None:
+    state, _ = run([(20, ev.TimerFired("idle")), (21, ev.EndRequested(EndReason.ADMIN)), (21, ev.EndRequested(EndReason.USER))], active())
+    assert state.reason == EndReason.IDLE_TIMEOUT, "the sandbox's"
+    state, commands = run([(22, ev.UserKilled("a")), (23, ev.Persisted("a")), (24, ev.Destroyed("a"))], state)
+    assert (state.state, state.reason) == (S.ENDED, EndReason.ADMIN) and co.Tell(NoticeKind.ENDED, EndReason.ADMIN) in commands
+
+
+@pytest.mark.parametrize("event", [ev.RecycleRequested(), ev.EndRequested(), ev.RestartRequested()])
+def test_whoever_asks_for_an_end_does_not_wait_for_the_grace_of_what_runs(event: ev.Event) -> None:
+    state, commands = run([(99, ev.Busy()), (100, ev.TimerFired("max")), (101, event)], active())
+    assert state.phase is state_of.Phase.KILLING and kinds(commands) == ["LoseVariables", "FailWork", "KillUser"]
+    assert state.wanted is isinstance(event, ev.RestartRequested)
+
+
+def test_work_that_came_in_the_grace_ends_with_it_and_wants_nothing() -> None:
+    script = [(99, ev.Busy()), (100, ev.TimerFired("max")), (101, ev.Wanted()), (103, ev.TimerFired("drain"))]
+    state, commands = run([*script, (104, ev.UserKilled("a")), (105, ev.Persisted("a")), (106, ev.Destroyed("a"))], active())
+    assert state.state is S.DORMANT and co.FailWork(ExitReason.SANDBOX_ENDED) in commands
 
 
 @pytest.mark.parametrize("event", [ev.UserKilled("old"), ev.Persisted("old"), ev.Destroyed("old"), ev.KernelDied("old"), ev.SandboxGone("old")])
