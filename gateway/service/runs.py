@@ -162,7 +162,7 @@ class Runs:
             return
         run.e = ex.started(run.e)
         run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
-        run.row.state = ExecutionState.RUNNING
+        run.row.state = run.e.state
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
         run.save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_running, run)
@@ -287,7 +287,7 @@ class Runs:
         world.deadlines.disarm((self._s.session_id, "run", row.execution_id))
         if row.started_at is not None:
             row.data["took_s"] = ran_s(row, world.clock)
-        row.state, row.exit_reason, row.finished_at = ExecutionState.FINISHED, run.e.exit_reason, world.clock.now()
+        row.state, row.exit_reason, row.finished_at = run.e.state, run.e.exit_reason, world.clock.now()
         row.data["last"] = self._s.journal.last_index
         if run.dropped_messages:
             row.data["truncated"] = {"bytes_dropped": run.dropped_bytes, "messages_dropped": run.dropped_messages}
