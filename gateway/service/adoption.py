@@ -59,6 +59,12 @@ def _variables(items: object) -> list[Variable]:
     return [Variable(**item) for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
+def _why_gone(fact: SandboxFacts | None) -> EndReason:
+    if fact is None:
+        return EndReason.HOST_LOST
+    return EndReason.OUT_OF_MEMORY if fact.oom_killed else EndReason.CRASH
+
+
 class Adoption:
     def __init__(self, gateway: Gateway, instance: str) -> None:
         self._gateway = gateway
@@ -136,23 +142,25 @@ class Adoption:
         row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
         unfinished = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
         running = row is not None and fact is not None and fact.running and row.marker
-        sandbox = None
+        sandbox, gone = None, None
         if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
             assert row is not None and fact is not None
             session.core = core_of(session.row, self._world.clock, fact.started_at)
-            try:
-                sandbox = await self._world.sandboxes.reattach(row, session.profile, session.received())
-            except SandglassError as error:
-                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": error.detail})
+            found = await session.mending.find(row, session.received(), lambda: True)
+            if isinstance(found, EndReason):
+                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": found})
+                gone = found
+            else:
+                sandbox = found
         if sandbox is not None:
             numbers = sandbox.link.hello["received"]
             session.runs.load(unfinished, numbers[1])
-            session.effects.resume(sandbox)
+            session.mending.resume(sandbox)
             session.runs.resume()
             self._go_on(session)
         else:
             session.runs.load(unfinished, None)
-            self._without_sandbox(session, fact)
+            self._without_sandbox(session, gone or _why_gone(fact))
         session.take_timers()
         if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
             session.want()
@@ -167,7 +175,7 @@ class Adoption:
             elif core.phase is Phase.PERSISTING:
                 session.effects.carry_out(Persist(sandbox_id))
             elif core.phase is Phase.DESTROYING:
-                session.effects.redo_destroy(sandbox_id)
+                session.draining.redo_destroy(sandbox_id)
         elif core.state is SessionState.QUARANTINED and core.retry_at is None:
             session.effects.carry_out(Persist(sandbox_id))
         elif core.state is SessionState.ACTIVE:
@@ -176,7 +184,7 @@ class Adoption:
             if isinstance(kernel, dict) and kernel.get("state") in ("dead", "none"):
                 session.effects.kernel_was_dead()
 
-    def _without_sandbox(self, session: LiveSession, fact: SandboxFacts | None) -> None:
+    def _without_sandbox(self, session: LiveSession, gone: EndReason) -> None:
         core = session.core
         if core.state is SessionState.STARTING:
             # a claim that was not finished: that sandbox never ran anything of the user's
@@ -190,10 +198,8 @@ class Adoption:
             else:
                 session.dispatch(StartFailed(detail="The gateway was restarted while the sandbox was started."))
         elif core.state is SessionState.DRAINING and core.phase is Phase.DESTROYING:
-            session.effects.redo_destroy(core.sandbox_id)
+            session.draining.redo_destroy(core.sandbox_id)
         elif core.sandbox_id:
-            memory = fact is not None and fact.oom_killed
-            gone = EndReason.HOST_LOST if fact is None else EndReason.OUT_OF_MEMORY if memory else EndReason.CRASH
             session.dispatch(SandboxGone(core.sandbox_id, gone))
         elif core.state is SessionState.NEW:
             session.want()

@@ -21,9 +21,11 @@ from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
 from .attachments import Attachments
+from .draining import Draining
 from .effects import Effects
 from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
+from .mending import Mending
 from .runs import Run, Runs
 from .sandboxes import Sandbox
 from .teller import Teller
@@ -65,6 +67,8 @@ class LiveSession:
         self.telling = Telling(self)
         self.teller = Teller(self)
         self.effects = Effects(self)
+        self.mending = Mending(self)
+        self.draining = Draining(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
         self.marked = ""
@@ -386,6 +390,12 @@ class LiveSession:
         self.row.last_activity = self.world.clock.now()
         self.telling.clear_warnings(idle_only=True)
         self.announce()
+
+    def forget(self) -> None:
+        """It could not be recorded, so there never was such a session."""
+        self.ended.set()
+        self.journal.close()
+        self._on_end(self)
 
     def finish(self) -> None:
         """The session is over: everything that listens is told, nothing is left armed."""

@@ -140,8 +140,10 @@ class Runs:
         """Record it, then send it. Its lane number is recorded with it, so that a later gateway knows whether it arrived."""
         run.row.sandbox_id = self._s.core.sandbox_id
         run.row.generation = self._s.core.generation
-        run.row.data["number"] = next_number()
-        await self._save(run)
+        number = -1
+        while number != next_number():  # another message may take it while the row is written
+            number = run.row.data["number"] = next_number()
+            await self._save(run)
         if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
             return  # it was cancelled, or the sandbox went, while the row was written
         was_busy = any(r.forwarded for r in self.open.values())

@@ -176,8 +176,8 @@ class Sandboxes:
             while True:
                 try:
                     await self._records.put_sandbox(row)
-                    if row.engine_id:
-                        await self._runtime.remove(row.engine_id)
+                    if engine_id := row.engine_id or await self._engine_id(row.sandbox_id):
+                        await self._runtime.remove(engine_id)
                     row.state, row.ended_at = SandboxState.GONE, self._clock.now()
                     await self._records.put_sandbox(row)
                     break
@@ -190,6 +190,11 @@ class Sandboxes:
             self._slots.discard((row.relay_uid - UID_BASE) // UIDS_A_SLOT)
         finally:
             self.removing -= 1
+
+    async def _engine_id(self, sandbox_id: str) -> str:
+        """Of one that the engine may have created without anybody hearing of it; empty when it has none."""
+        found = await self._runtime.list(self._instance)
+        return next((fact.engine_id for fact in found if fact.sandbox_id == sandbox_id), "")
 
     def statistics(self) -> Json:
         return {"created": self.created, "create_failures": self.create_failures, "removing": self.removing}
