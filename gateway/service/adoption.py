@@ -90,6 +90,7 @@ class Adoption:
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
+        session.over_life = int(data.get("over_life", 0))
         await session.telling.load()
 
     async def run(self) -> None:
@@ -180,9 +181,6 @@ class Adoption:
             session.effects.carry_out(Persist(sandbox_id))
         elif core.state is SessionState.ACTIVE:
             session.sync_busy()
-            kernel = session.sandbox.link.hello.get("kernel") if session.sandbox is not None else None
-            if isinstance(kernel, dict) and kernel.get("state") in ("dead", "none"):
-                session.effects.kernel_was_dead()
 
     def _without_sandbox(self, session: LiveSession, gone: EndReason) -> None:
         core = session.core

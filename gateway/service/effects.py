@@ -27,8 +27,8 @@ from ..domain.session_events import (
     EndRequested,
     FilesRestored,
     KernelDied,
+    RecycleRequested,
     RestartRequested,
-    SandboxGone,
     SandboxReady,
     StartFailed,
 )
@@ -149,10 +149,17 @@ class Effects:
         """A claim that an earlier gateway did not finish."""
         self._s.spawn(self._obtain(), "obtain")
 
-    def kernel_was_dead(self) -> None:
-        """It died while no gateway was attached; signal and cause came as an event, or are lost with it."""
-        if self._s.sandbox is not None:
-            self._s.dispatch(KernelDied(self._s.sandbox.sandbox_id))
+    def check_kernel(self, sandbox: Sandbox) -> None:
+        """After an attach: a kernel that is over but was not replaced yet is replaced; one that died unheard is counted."""
+        s = self._s
+        kernel = sandbox.link.hello.get("kernel")
+        if s.core.state is not SessionState.ACTIVE or not isinstance(kernel, dict):
+            return
+        if sandbox.life <= s.over_life:
+            s.spawn(self._restart_kernel(sandbox.sandbox_id), "restart-kernel")
+        elif kernel.get("state") in ("dead", "none"):
+            # the event that says why is on its way, or was heard and is lost
+            s.spawn(self._kernel_exited(sandbox, sandbox.life, {"signal": 9}), "kernel-exited")
 
     # --- what the relay and the engine report -------------------------------------------------------------------------
 
@@ -161,24 +168,28 @@ class Effects:
         sandbox = s.sandbox
         if sandbox is None:
             return
+        life = event["life"] if isinstance(event.get("life"), int) else sandbox.life
         if name == "ready":
-            sandbox.life = event["life"] if isinstance(event.get("life"), int) else sandbox.life
+            if life <= s.over_life:
+                return  # told again after a restart of the gateway: that kernel is to be replaced
+            sandbox.life = life
             info = event.get("kernel_info")
             if isinstance(info, dict) and info:
                 s.kernel_info = info
             s.kernel_ready = True
             s.wake()
             s.traffic.kick()
-        elif name == "exited" and not event.get("expected"):
+        elif name == "exited" and not event.get("expected") and life > s.over_life:
+            sandbox.life = max(sandbox.life, life)
             s.kernel_ready = False
-            s.spawn(self._kernel_exited(sandbox, event), "kernel-exited")
+            s.spawn(self._kernel_exited(sandbox, life, event), "kernel-exited")
         elif name == "start_failed":
-            s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.CRASH))
+            s.dispatch(RecycleRequested(EndReason.CRASH))
         elif name in ("truncated", "dropped"):
             s.traffic.relay_dropped(event)
 
-    async def _kernel_exited(self, sandbox: Sandbox, event: Json) -> None:
-        """Memory is the cause when the engine's oom event stands beside the death.
+    async def _kernel_exited(self, sandbox: Sandbox, life: int, event: Json) -> None:
+        """A loss is counted once, however often it is told (``over_life``). Memory is the cause when the engine's oom event stands beside the death.
 
         A kernel killed for memory shows signal 9 on runc, and exit code 1 without a signal on gVisor's systrap.
         """
@@ -191,7 +202,8 @@ class Effects:
                 pass
             self._s.mending.oom.clear()
         log.info("kernel died", extra={"session": self._s.session_id, "signal": event.get("signal"), "exit_code": event.get("code")})
-        self._s.dispatch(KernelDied(sandbox.sandbox_id, reason))
+        if life > self._s.over_life:
+            self._s.dispatch(KernelDied(sandbox.sandbox_id, reason))
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
@@ -224,14 +236,15 @@ class Effects:
 
     async def _restart_kernel(self, sandbox_id: str) -> None:
         sandbox = self._s.mending.mine(sandbox_id)
-        if sandbox is None:
+        if sandbox is None or sandbox.replaced >= self._s.over_life:
             return
+        sandbox.replaced = self._s.over_life
         try:
             await sandbox.link.call("restart_kernel", after=sandbox.link.last_kernel_number, timeout_s=20.0 + self._s.profile.limits.kill_grace_s)
         except SandglassError as error:
             if sandbox.link.lost is None:
                 self._s.runs.sandbox_hangs(error)
-            # else the lost stream has its own way to find out
+            # else the kernel is looked at again when the stream is mended
 
     def end(self, reason: EndReason = EndReason.USER, text: str = "") -> None:
         """``text``: an admin's own words for the user's notice."""

@@ -71,6 +71,8 @@ class LiveSession:
         self.draining = Draining(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
+        self.over_life = 0
+        """Kernels of the present sandbox up to this life are lost, and counted as such."""
         self.marked = ""
         self.ran = False
         self.variables: list[Variable] = []
@@ -245,7 +247,7 @@ class LiveSession:
             "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran,
+            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
         }  # fmt: skip
         return replace(row)
 
@@ -314,6 +316,7 @@ class LiveSession:
         """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
         if self.marked != sandbox.sandbox_id:
             self.marked = sandbox.sandbox_id
+            self.over_life = 0
             self._say(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
 
     def received(self) -> tuple[int, int, int]:
@@ -360,6 +363,8 @@ class LiveSession:
         self.variables, self.variables_more, self.variables_at = [], 0, None
         self.restored = []
         self.kernel_ready = False
+        if self.sandbox is not None:
+            self.over_life = self.sandbox.life
 
     def take_told_first(self) -> str:
         return self.telling.take_told_first()

@@ -60,8 +60,9 @@ class Mending:
         s = self._s
         self.bind(sandbox)
         kernel = sandbox.link.hello.get("kernel")
-        s.kernel_ready = isinstance(kernel, dict) and kernel.get("state") == "ready"
+        s.kernel_ready = isinstance(kernel, dict) and kernel.get("state") == "ready" and sandbox.life > s.over_life
         sandbox.link.go()
+        s.effects.check_kernel(sandbox)
         s.wake()
 
     async def find(self, row: SandboxRow, received: tuple[int, int, int], wanted: Callable[[], bool]) -> Sandbox | EndReason:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
-from ..domain.model import ExecutionState, ExitReason, SessionState
-from ..domain.session_events import Busy, Idle, RestartRequested, SandboxGone
+from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
+from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
@@ -449,4 +449,4 @@ class Runs:
     def sandbox_hangs(self, error: SandglassError) -> None:
         """The kill did not work either: the sandbox itself ends."""
         log.warning("a sandbox does not obey", extra={"session": self._s.session_id, "why": error.code})
-        self._s.dispatch(SandboxGone(self._s.core.sandbox_id))
+        self._s.dispatch(RecycleRequested(EndReason.CRASH))

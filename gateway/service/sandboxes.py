@@ -45,6 +45,8 @@ class Sandbox:
     link: SandboxLink
     kernel_info: Json = field(default_factory=dict)
     life: int = 0
+    replaced: int = 0
+    """Up to which life its kernels were asked to be replaced."""
 
     @property
     def sandbox_id(self) -> str:
