@@ -10,49 +10,18 @@ import asyncio
 import logging
 from typing import Any
 
-from ..domain.model import EndReason, Lifetimes, Profile, SandboxState, SessionState, Variable
-from ..domain.session import Phase, Session
+from ..domain.model import EndReason, Profile, SandboxState, SessionState, Variable
 from ..domain.session_commands import KillUser, Persist
 from ..domain.session_events import SandboxGone, StartFailed
+from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
-from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
+from ..ports import SandboxFacts, SandboxRow, SessionRow
 from .gateway import Gateway
 from .live import LiveSession
+from .session_record import core_of
 
 log = logging.getLogger("sandglass.adoption")
 Json = dict[str, Any]
-FUTURE_S = 1.0
-
-
-def core_of(row: SessionRow, clock: Clock, started_at: float | None) -> Session:
-    """The state machine's state from its record, with times in this boot's clock.
-
-    In the same boot the recorded boot times hold whatever the wall clock did. After a reboot the wall time of the record
-    counts, and ``started_at`` (the engine's, wall time) bounds it: a sandbox is not older than its container.
-    """
-    data = row.data
-    boot, now = clock.boottime(), clock.now()
-    same_boot = data.get("boot_id") == clock.boot_id()
-
-    def at(name: str) -> float | None:
-        value: float | None = data.get(name)
-        if value is None or same_boot:
-            return value
-        wall: float = data.get("wall", now) + (value - data.get("boottime", 0.0))
-        if started_at and name == "claimed_at":
-            wall = max(wall, started_at)
-        return min(boot + (wall - now), boot + FUTURE_S)
-
-    lifetimes = dict(data.get("lifetimes") or {})
-    if "warn_before_s" in lifetimes:
-        lifetimes["warn_before_s"] = tuple(lifetimes["warn_before_s"])
-    phase = data.get("phase")
-    return Session(
-        Lifetimes(**lifetimes), SessionState(row.state), row.generation, row.sandbox_id, row.reason,
-        Phase(phase) if phase else None, bool(data.get("ending")), bool(data.get("wanted")), bool(data.get("busy")),
-        at("idle_since"), at("claimed_at"), at("drain_since"), at("quarantined_at"), at("retry_at"),
-        int(data.get("attempts", 0)), frozenset(data.get("warned", ())),
-    )  # fmt: skip
 
 
 def _variables(items: object) -> list[Variable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ..domain.model import EndReason
 from ..domain.session_events import Destroyed, Persisted, PersistFailed, UserKilled
 from ..errors import SandboxLost, SandglassError
 from .sandboxes import Sandbox
@@ -87,7 +88,7 @@ class Draining:
                 s.dispatch(Destroyed(sandbox_id))
                 return
             row = found
-        row.reason = s.core.reason
+        row.reason = EndReason.CRASH if s.effects.start_error is not None else s.core.reason
         s.world.tally.sandboxes_ended[s.profile.name, row.reason] += 1
         await s.world.sandboxes.destroy(row)
         s.world.pool.released()

@@ -32,6 +32,7 @@ from ..domain.session_events import (
     SandboxReady,
     StartFailed,
 )
+from ..domain.session_state import Phase
 from ..errors import (
     CapacityExhausted,
     ImageUnavailable,
@@ -215,7 +216,8 @@ class Effects:
 
     async def interrupt_kernel(self) -> None:
         sandbox = self._s.sandbox
-        if sandbox is not None and self._s.core.state is SessionState.ACTIVE:
+        core = self._s.core
+        if sandbox is not None and (core.state is SessionState.ACTIVE or core.phase is Phase.FINISHING):
             await sandbox.link.call("interrupt", grace_ms=500)
 
     async def restart(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from ..clock import iso
 from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
-from ..domain.session import Session
 from ..domain.session_events import Wanted
+from ..domain.session_state import Session
 from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionQuery, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox

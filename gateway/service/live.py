@@ -14,9 +14,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
-from ..domain.session import Session, step, timers
+from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
+from ..domain.session_state import Session, timers
 from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
@@ -28,6 +29,7 @@ from .keeping import Keeper
 from .mending import Mending
 from .runs import Run, Runs
 from .sandboxes import Sandbox
+from .session_record import data_of
 from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
@@ -241,10 +243,7 @@ class LiveSession:
         row.idle_deadline, row.max_deadline = wall(core.idle_deadline), wall(core.max_deadline)
         row.version += 1
         row.data = {
-            "lifetimes": asdict(core.lifetimes), "boot_id": clock.boot_id(), "boottime": boot, "wall": now,
-            "phase": core.phase, "ending": core.ending, "wanted": core.wanted, "busy": core.busy, "idle_since": core.idle_since,
-            "claimed_at": core.claimed_at, "drain_since": core.drain_since, "quarantined_at": core.quarantined_at,
-            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
+            **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
             "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
@@ -393,6 +392,7 @@ class LiveSession:
         """An upload, a declaration or a keep-alive: the idle timer starts anew, and its warnings are settled."""
         self.dispatch(Activity())
         self.row.last_activity = self.world.clock.now()
+        self.save()  # unlike busy and variables, no later gateway would find this out
         self.telling.clear_warnings(idle_only=True)
         self.announce()
 

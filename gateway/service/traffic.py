@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from ..domain import execution as ex
-from ..domain.model import ExitReason, SessionState, Variable
+from ..domain.model import ExecutionState, ExitReason, SessionState, Variable
 from ..errors import BadRequest, SandglassError, SessionEnded, StoreUnavailable, Unavailable
 from ..protocol import jupyter
 from ..protocol.frames import FrameError, Lane
@@ -323,12 +323,13 @@ class Traffic:
         """Complete an execution in the kernel's place, so that no client waits for ever."""
         if run.e.complete:
             return
+        text = run.row.data.get("detail") or ex.SENTENCES[reason]
         content = {
-            "status": "error", "ename": _ENAMES.get(reason, "SandglassError"), "evalue": ex.SENTENCES[reason],
-            "traceback": [f"Sandglass: {reason}: {ex.SENTENCES[reason]}"],
+            "status": "error", "ename": _ENAMES.get(reason, "SandglassError"), "evalue": text,
+            "traceback": [f"Sandglass: {reason}: {text}"],
         }  # fmt: skip
         request, parent = run.header, run.e.msg_id
-        if not run.forwarded:
+        if run.e.state is ExecutionState.QUEUED:
             self._say("iopub", request, "status", {"execution_state": "busy"}, parent=parent, flags=Flag.BUSY)
         if not run.e.reply:
             self._say("iopub", request, "error", {k: content[k] for k in ("ename", "evalue", "traceback")}, parent=parent, flags=Flag.OUTPUT)

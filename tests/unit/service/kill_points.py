@@ -61,6 +61,7 @@ class MortalRig(Rig):
         self.rows = MemoryRecords()
         self.real = (self.runtime, self.store)
         self.fate = Fate(None, False, lambda: None)
+        self.booted = False
 
     def arm(self, fate: Fate) -> None:
         """The next gateway lives under this fate."""
@@ -73,7 +74,9 @@ class MortalRig(Rig):
         runtime, store = self.real
         self.runtime, self.store = Mortal(runtime, self.fate, "engine"), Mortal(store, self.fate, "store")  # type: ignore[assignment]
         try:
-            return await super().boot()
+            gateway = await super().boot()
+            self.booted = True
+            return gateway
         finally:
             self.runtime, self.store = runtime, store
 
@@ -234,7 +237,7 @@ def _strike(rig: MortalRig, fault: str) -> None:
     runtime, store = rig.real
     if fault == "kill":
         rig.fate.die()
-    elif not hasattr(rig, "gateway"):
+    elif not rig.booted:
         rig.fate.struck = ""  # one that cannot read its records does not start
     elif fault == "engine":
         runtime.stop_engine()
