@@ -116,8 +116,8 @@ def _restored(s: Session, e: Event, now: float) -> Result:
 def _start_failed(s: Session, e: StartFailed, now: float) -> Result:
     told: list[Command] = [FailWork(e.exit_reason, detail=e.detail), Tell(NoticeKind.START_FAILED, detail=e.detail)]
     if s.sandbox_id:
-        s = replace(s, reason=EndReason.CRASH, ending=False)
-        s, more = _destroy(s)
+        # nothing of the user's ended with it: why the one before ended is still what counts
+        s, more = _destroy(replace(s, ending=False))
         return s, told + more
     return _rest(s), told
 
@@ -125,7 +125,7 @@ def _start_failed(s: Session, e: StartFailed, now: float) -> Result:
 def _stop_starting(s: Session, e: RecycleRequested | EndRequested, now: float) -> Result:
     ending = isinstance(e, EndRequested)
     if s.sandbox_id:
-        s, commands = _destroy(replace(s, reason=e.reason, ending=ending))
+        s, commands = _destroy(replace(s, reason=e.reason, ending=ending, drain_since=now))
         return s, [FailWork(ExitReason.SANDBOX_ENDED), *commands]
     s = replace(_rest(s), reason=e.reason)
     told: list[Command] = [FailWork(ExitReason.SANDBOX_ENDED)]
@@ -213,7 +213,7 @@ _GONE_TO_EXIT = {EndReason.OUT_OF_MEMORY: ExitReason.MEMORY_LIMIT}
 
 
 def _gone(s: Session, e: SandboxGone, now: float) -> Result:
-    s, lost = _lose(replace(s, reason=e.reason, ending=False, busy=False), e.reason)
+    s, lost = _lose(replace(s, reason=e.reason, ending=False, busy=False, drain_since=now), e.reason)
     s, commands = _destroy(s)
     exit_reason = _GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)
     return s, [*lost, FailWork(exit_reason), Tell(NoticeKind.FILES_LOST, e.reason), *commands]
@@ -291,11 +291,12 @@ def _destroyed(s: Session, e: Event, now: float) -> Result:
     if s.phase is not Phase.DESTROYING:
         return s, []
     ending, end_reason, wanted = s.ending, s.end_reason, s.wanted
+    # a start that failed ended nothing that anybody had
+    told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)] if s.drain_since is not None else []
     s = replace(_rest(s), ending=False, end_reason="", wanted=False)
     if ending:
         s = replace(s, state=SessionState.ENDED, reason=end_reason or s.reason)
         return s, [FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish()]
-    told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)]
     if wanted:
         s, more = _start(s, e, 0.0)
         return s, told + more

@@ -28,6 +28,12 @@ def _variables(items: object) -> list[Variable]:
     return [Variable(**item) for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
+def _why_gone(fact: SandboxFacts | None) -> EndReason:
+    if fact is None:
+        return EndReason.HOST_LOST
+    return EndReason.OUT_OF_MEMORY if fact.oom_killed else EndReason.CRASH
+
+
 class Adoption:
     def __init__(self, gateway: Gateway, instance: str) -> None:
         self._gateway = gateway
@@ -53,6 +59,7 @@ class Adoption:
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
+        session.over_life = int(data.get("over_life", 0))
         await session.telling.load()
 
     async def run(self) -> None:
@@ -105,23 +112,25 @@ class Adoption:
         row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
         unfinished = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
         running = row is not None and fact is not None and fact.running and row.marker
-        sandbox = None
+        sandbox, gone = None, None
         if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
             assert row is not None and fact is not None
             session.core = core_of(session.row, self._world.clock, fact.started_at)
-            try:
-                sandbox = await self._world.sandboxes.reattach(row, session.profile, session.received())
-            except SandglassError as error:
-                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": error.detail})
+            found = await session.mending.find(row, session.received(), lambda: True)
+            if isinstance(found, EndReason):
+                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": found})
+                gone = found
+            else:
+                sandbox = found
         if sandbox is not None:
             numbers = sandbox.link.hello["received"]
             session.runs.load(unfinished, numbers[1])
-            session.effects.resume(sandbox)
+            session.mending.resume(sandbox)
             session.runs.resume()
             self._go_on(session)
         else:
             session.runs.load(unfinished, None)
-            self._without_sandbox(session, fact)
+            self._without_sandbox(session, gone or _why_gone(fact))
         session.take_timers()
         if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
             session.want()
@@ -136,16 +145,13 @@ class Adoption:
             elif core.phase is Phase.PERSISTING:
                 session.effects.carry_out(Persist(sandbox_id))
             elif core.phase is Phase.DESTROYING:
-                session.effects.redo_destroy(sandbox_id)
+                session.draining.redo_destroy(sandbox_id)
         elif core.state is SessionState.QUARANTINED and core.retry_at is None:
             session.effects.carry_out(Persist(sandbox_id))
         elif core.state is SessionState.ACTIVE:
             session.sync_busy()
-            kernel = session.sandbox.link.hello.get("kernel") if session.sandbox is not None else None
-            if isinstance(kernel, dict) and kernel.get("state") in ("dead", "none"):
-                session.effects.kernel_was_dead()
 
-    def _without_sandbox(self, session: LiveSession, fact: SandboxFacts | None) -> None:
+    def _without_sandbox(self, session: LiveSession, gone: EndReason) -> None:
         core = session.core
         if core.state is SessionState.STARTING:
             # a claim that was not finished: that sandbox never ran anything of the user's
@@ -159,10 +165,8 @@ class Adoption:
             else:
                 session.dispatch(StartFailed(detail="The gateway was restarted while the sandbox was started."))
         elif core.state is SessionState.DRAINING and core.phase is Phase.DESTROYING:
-            session.effects.redo_destroy(core.sandbox_id)
+            session.draining.redo_destroy(core.sandbox_id)
         elif core.sandbox_id:
-            memory = fact is not None and fact.oom_killed
-            gone = EndReason.HOST_LOST if fact is None else EndReason.OUT_OF_MEMORY if memory else EndReason.CRASH
             session.dispatch(SandboxGone(core.sandbox_id, gone))
         elif core.state is SessionState.NEW:
             session.want()

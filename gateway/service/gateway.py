@@ -159,7 +159,11 @@ class Gateway:
         )  # fmt: skip
         session = self.open(row, Session(chosen.lifetimes), chosen)
         session.asked_at = asked
-        await self.world.records.put_session(session.snapshot())
+        try:
+            await self.world.records.put_session(session.snapshot())
+        except BaseException:
+            session.forget()
+            raise
         await self.record(principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
         self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())

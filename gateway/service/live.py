@@ -22,9 +22,11 @@ from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
 from .attachments import Attachments
+from .draining import Draining
 from .effects import Effects
 from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
+from .mending import Mending
 from .runs import Run, Runs
 from .sandboxes import Sandbox
 from .session_record import data_of
@@ -67,8 +69,12 @@ class LiveSession:
         self.telling = Telling(self)
         self.teller = Teller(self)
         self.effects = Effects(self)
+        self.mending = Mending(self)
+        self.draining = Draining(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
+        self.over_life = 0
+        """Kernels of the present sandbox up to this life are lost, and counted as such."""
         self.marked = ""
         self.ran = False
         self.variables: list[Variable] = []
@@ -240,7 +246,7 @@ class LiveSession:
             **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran,
+            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
         }  # fmt: skip
         return replace(row)
 
@@ -309,6 +315,7 @@ class LiveSession:
         """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
         if self.marked != sandbox.sandbox_id:
             self.marked = sandbox.sandbox_id
+            self.over_life = 0
             self._say(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
 
     def received(self) -> tuple[int, int, int]:
@@ -355,6 +362,8 @@ class LiveSession:
         self.variables, self.variables_more, self.variables_at = [], 0, None
         self.restored = []
         self.kernel_ready = False
+        if self.sandbox is not None:
+            self.over_life = self.sandbox.life
 
     def take_told_first(self) -> str:
         return self.telling.take_told_first()
@@ -386,6 +395,12 @@ class LiveSession:
         self.save()  # unlike busy and variables, no later gateway would find this out
         self.telling.clear_warnings(idle_only=True)
         self.announce()
+
+    def forget(self) -> None:
+        """It could not be recorded, so there never was such a session."""
+        self.ended.set()
+        self.journal.close()
+        self._on_end(self)
 
     def finish(self) -> None:
         """The session is over: everything that listens is told, nothing is left armed."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
-from ..domain.model import ExecutionState, ExitReason, SessionState
-from ..domain.session_events import Busy, Idle, RestartRequested, SandboxGone
+from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
+from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
@@ -141,8 +141,11 @@ class Runs:
         """Record it, then send it. Its lane number is recorded with it, so that a later gateway knows whether it arrived."""
         run.row.sandbox_id = self._s.core.sandbox_id
         run.row.generation = self._s.core.generation
-        run.row.data["number"], run.row.data["sent"] = next_number(), stamp(self._s.world.clock)
-        await self._save(run)
+        run.row.data["sent"] = stamp(self._s.world.clock)
+        number = -1
+        while number != next_number():  # another message may take it while the row is written
+            number = run.row.data["number"] = next_number()
+            await self._save(run)
         if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
             return  # it was cancelled, or the sandbox went, while the row was written
         was_busy = any(r.forwarded for r in self.open.values())
@@ -451,4 +454,4 @@ class Runs:
     def sandbox_hangs(self, error: SandglassError) -> None:
         """The kill did not work either: the sandbox itself ends."""
         log.warning("a sandbox does not obey", extra={"session": self._s.session_id, "why": error.code})
-        self._s.dispatch(SandboxGone(self._s.core.sandbox_id))
+        self._s.dispatch(RecycleRequested(EndReason.CRASH))

@@ -47,6 +47,8 @@ class Sandbox:
     link: SandboxLink
     kernel_info: Json = field(default_factory=dict)
     life: int = 0
+    replaced: int = 0
+    """Up to which life its kernels were asked to be replaced."""
     ready_at: float = 0.0
 
     @property
@@ -190,8 +192,8 @@ class Sandboxes:
             while row.state is not SandboxState.GONE:
                 try:
                     await self._records.put_sandbox(row)
-                    if row.engine_id:
-                        await self._runtime.remove(row.engine_id)
+                    if engine_id := row.engine_id or await self._engine_id(row.sandbox_id):
+                        await self._runtime.remove(engine_id)
                     gone = replace(row, state=machine.step(row.state, SandboxEvent.CONFIRMED_GONE), ended_at=self._clock.now())
                     await self._records.put_sandbox(gone)
                     row.state, row.ended_at = gone.state, gone.ended_at
@@ -204,6 +206,11 @@ class Sandboxes:
             self._slots.discard((row.relay_uid - UID_BASE) // UIDS_A_SLOT)
         finally:
             self.removing -= 1
+
+    async def _engine_id(self, sandbox_id: str) -> str:
+        """Of one that the engine may have created without anybody hearing of it; empty when it has none."""
+        found = await self._runtime.list(self._instance)
+        return next((fact.engine_id for fact in found if fact.sandbox_id == sandbox_id), "")
 
     def statistics(self) -> Json:
         return {"created": self.created, "create_failures": self.create_failures, "removing": self.removing}
