@@ -19,10 +19,12 @@ CREATING = 32
 
 
 class Lag:
-    """How late a timer of 5 ms is."""
+    """How late a timer of 5 ms is, and the deadlines that fire meanwhile."""
 
     def __init__(self) -> None:
         self.phases: dict[str, dict[str, float]] = {}
+        self.deadlines: dict[str, dict[str, float]] = {}
+        self.fired: list[float] = []
         self._late: list[float] = []
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
@@ -35,15 +37,22 @@ class Lag:
 
     def phase(self, name: str, seconds: float) -> None:
         late, self._late = self._late or [0.0], []
-        cuts = statistics.quantiles(late, n=100, method="inclusive") if len(late) > 1 else late * 99
-        self.phases[name] = {"p50": cuts[49], "p99": cuts[98], "max": max(late), "seconds": seconds, "samples": len(late)}
+        self.phases[name] = _spread(late) | {"seconds": seconds}
+        fired, self.fired = self.fired, []
+        if fired:
+            self.deadlines[name] = _spread([seconds * 1e3 for seconds in fired])
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else values * 99
+    return {"p50": cuts[49], "p99": cuts[98], "max": max(values), "samples": len(values)}
 
 
 async def sessions(path: Path, count: int) -> dict[str, Any]:
     """The clock is a manual one that goes at the pace of the real one, and is put forward to just before the deadlines."""
     clock = ManualClock()
-    gateway, runtime = await boot(path, clock)
     lag = Lag()
+    gateway, runtime = await boot(path, clock, lambda seconds: lag.fired.append(seconds))
 
     async def pace() -> None:
         while True:
@@ -105,4 +114,4 @@ async def sessions(path: Path, count: int) -> dict[str, Any]:
     clock.advance(IDLE_S)
     await phase("recycled, all at once", until(lambda: states("dormant") and not runtime.sandboxes))
     pacer.cancel()
-    return {"phases": lag.phases, "task_failures": gateway.world.tasks.failures}
+    return {"phases": lag.phases, "deadlines": lag.deadlines, "task_failures": gateway.world.tasks.failures}
