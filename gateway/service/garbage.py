@@ -15,7 +15,7 @@ LOOK_S = 2.0
 FULL_AT_LATEST_S = 900.0
 DEEP_S = 3600.0
 DEEP_AT_LATEST_S = 6 * 3600.0
-GROWN, GROWN_FAR = 1.5, 4.0
+GROWN, GROWN_FAR = 2.0, 4.0
 """A deep round is wanted, and at last done, when so many times more is put aside than the last one left."""
 
 
