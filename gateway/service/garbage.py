@@ -15,6 +15,8 @@ LOOK_S = 2.0
 FULL_AT_LATEST_S = 900.0
 DEEP_S = 3600.0
 DEEP_AT_LATEST_S = 6 * 3600.0
+FULL_S, EACH_S = 0.2, 2e-6
+"""What a full round, and a deep one for each object, is taken to need before the first was measured."""
 GROWN, GROWN_FAR = 2.0, 4.0
 """A deep round is wanted, and at last done, when so many times more is put aside than the last one left."""
 
@@ -27,11 +29,11 @@ def settle() -> None:
 
 
 async def keep_tidy(quiet: Callable[[float], bool]) -> None:
-    """A full round now and then, when ``quiet(seconds)`` says that nobody needs the loop for as long as the last one took, or at the latest
+    """A full round now and then, when ``quiet(seconds)`` says that nobody needs the loop for as long as it will take, or at the latest
     after ``FULL_AT_LATEST_S`` all the same; a deep one likewise."""
     loop = asyncio.get_running_loop()
     full_at = deep_at = loop.time()
-    full_s = deep_s = 0.0
+    full_s, each_s = FULL_S, EACH_S
     left = gc.get_freeze_count()
     aside = left
     while True:
@@ -39,11 +41,11 @@ async def keep_tidy(quiet: Callable[[float], bool]) -> None:
         now = loop.time()
         deep_age = now - deep_at
         wanted = aside > GROWN * left or deep_age >= DEEP_S
-        if deep_age >= DEEP_AT_LATEST_S or aside > GROWN_FAR * left or (wanted and quiet(deep_s)):
+        if deep_age >= DEEP_AT_LATEST_S or aside > GROWN_FAR * left or (wanted and quiet(each_s * aside)):
             gc.unfreeze()
             left = aside = _round()
             full_at = deep_at = loop.time()
-            deep_s = deep_at - now
+            each_s = (deep_at - now) / max(1, aside)
         elif gc.get_count()[2] and (now - full_at >= FULL_AT_LATEST_S or quiet(full_s)):
             aside = _round()
             full_at = loop.time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from ..domain.model import ExitReason
@@ -14,6 +15,7 @@ from .runs import Run
 
 log = logging.getLogger("sandglass.monitor")
 PING_S = 15.0
+PINGS = 20
 MUTE_S = 60.0
 CPU_S = 5.0
 SWEEP_S = 300.0
@@ -50,15 +52,18 @@ class Monitor:
                 self._world.pool.maintain()
 
     async def _pings(self) -> None:
+        """Every sandbox once in ``PING_S``, a few at a time: thousands at once would stop the loop, and answer all at once, too."""
         while True:
-            await asyncio.sleep(PING_S)
-            now = asyncio.get_running_loop().time()
-            links = [s.sandbox.link for s in self._gateway.live.values() if s.sandbox is not None]
-            for link in links + self._world.pool.links():
-                if link.lost is None and now - link.last_heard > MUTE_S:
-                    link.give_up(SandboxLost("the sandbox is mute"))
-                elif link.lost is None:
-                    link.ping()
+            links = [s.sandbox.link for s in self._gateway.live.values() if s.sandbox is not None] + self._world.pool.links()
+            pause = PING_S / max(1, math.ceil(len(links) / PINGS))
+            for some in (links[i : i + PINGS] for i in range(0, max(1, len(links)), PINGS)):
+                await asyncio.sleep(pause)
+                now = asyncio.get_running_loop().time()
+                for link in some:
+                    if link.lost is None and now - link.last_heard > MUTE_S:
+                        link.give_up(SandboxLost("the sandbox is mute"))
+                    elif link.lost is None:
+                        link.ping()
 
     async def _processor_time(self) -> None:
         """The limit on processor time of one execution, measured by the engine."""

@@ -62,7 +62,7 @@ async def test_what_survives_a_full_round_is_not_looked_at_again(monkeypatch: py
     monkeypatch.setattr(garbage, "GROWN", 1e9)
     await tidied(lambda seconds: asked.append(seconds) or True)  # type: ignore[func-returns-value]
     assert gc.get_freeze_count() >= before + len(many)
-    assert asked and all(seconds < 60 for seconds in asked), "it is asked for the time that the last one took"
+    assert asked[0] == garbage.FULL_S, "nothing was measured yet"
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,14 @@ async def test_a_deep_round_finds_what_was_put_aside(monkeypatch: pytest.MonkeyP
     assert found() is not None, "it was put aside while it lived"
     await tidied(lambda seconds: quiet)
     assert (found() is None) is gone
+
+
+async def test_it_asks_for_as_long_as_a_round_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "LOOK_S", 0.01)
+    monkeypatch.setattr(garbage, "GROWN", 1e-9)
+    garbage.settle()
+    first = garbage.EACH_S * gc.get_freeze_count()
+    asked: list[float] = []
+    await tidied(lambda seconds: asked.append(seconds) or True)  # type: ignore[func-returns-value]
+    assert asked[0] == pytest.approx(first, rel=0.2), "by what was set aside, while nothing was measured"
+    assert asked[1] != pytest.approx(asked[0], rel=1e-6) and 0 < asked[1] < 5.0, "then by what the last one took"
