@@ -65,6 +65,10 @@ class Gateway:
     def by_sandbox(self, sandbox_id: str) -> LiveSession | None:
         return next((s for s in self.live.values() if s.core.sandbox_id == sandbox_id), None)
 
+    def quiet(self, seconds: float) -> bool:
+        """True when the loop may stand still for so long: no cell runs, and no deadline is due meanwhile."""
+        return self.world.deadlines.none_within(2 * seconds) and not any(s.core.busy for s in self.live.values())
+
     async def sessions(self, principal: Principal, *, everyone: bool = False, ended: bool = False) -> list[Json]:
         rows = await self._rows(principal, everyone=everyone, ended=ended)
         return [self._show(row) for row in rows]
