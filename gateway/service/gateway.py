@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..clock import iso
@@ -14,7 +15,7 @@ from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
 from ..domain.session_events import Wanted
 from ..domain.session_state import Session
-from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
+from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, RecordsUnavailable, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionQuery, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
@@ -168,7 +169,12 @@ class Gateway:
         except BaseException:
             session.forget()
             raise
-        await self.record(principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
+        audit = partial(self.record, principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
+        try:
+            await audit()
+        except RecordsUnavailable:
+            # the session stands in the records, so it is; its audit follows when they take it
+            session.spawn(session.insist(audit), "audit")
         self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())
         return Access(session)
