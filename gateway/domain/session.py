@@ -35,13 +35,16 @@ from .session_events import (
     Destroyed,
     EndRequested,
     Event,
+    Extended,
     FilesRestored,
     Idle,
     KernelDied,
     Persisted,
     PersistFailed,
     RecycleRequested,
+    Released,
     RestartRequested,
+    RetryRequested,
     SandboxEvent,
     SandboxGone,
     SandboxReady,
@@ -81,6 +84,7 @@ class Session:
     retry_at: float | None = None
     attempts: int = 0
     warned: frozenset[str] = frozenset()
+    extended_s: float = 0.0
 
     @property
     def idle_deadline(self) -> float | None:
@@ -90,7 +94,7 @@ class Session:
 
     @property
     def max_deadline(self) -> float | None:
-        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
+        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s + self.extended_s
 
 
 QUARANTINE_MAX_S = 3600.0
@@ -114,7 +118,7 @@ def timers(s: Session) -> dict[str, float]:
     wanted: dict[str, float] = {}
     for name, deadline, total in (
         ("idle", s.idle_deadline, s.lifetimes.idle_s),
-        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s),
+        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s + s.extended_s),
     ):
         if deadline is None:
             continue
@@ -159,7 +163,7 @@ def _rest(s: Session) -> Session:
     """No sandbox any more."""
     return replace(
         s, state=SessionState.DORMANT, sandbox_id="", phase=None, busy=False, idle_since=None, claimed_at=None,
-        drain_since=None, quarantined_at=None, retry_at=None, attempts=0, warned=frozenset(),
+        drain_since=None, quarantined_at=None, retry_at=None, attempts=0, warned=frozenset(), extended_s=0.0,
     )  # fmt: skip
 
 
@@ -242,6 +246,13 @@ def _timer(s: Session, e: TimerFired, now: float) -> Result:
     notice = NoticeKind.IDLE_WARNING if kind == "idle" else NoticeKind.MAX_WARNING
     reason = EndReason.IDLE_TIMEOUT if kind == "idle" else EndReason.MAX_LIFETIME
     return replace(s, warned=s.warned | {e.name}), [Tell(notice, reason, float(lead))]
+
+
+def _extended(s: Session, e: Extended, now: float) -> Result:
+    """The one exception to "the maximum is never moved". Warnings are due anew, but for those whose time would be over already."""
+    s = replace(s, extended_s=s.extended_s + e.seconds, warned=frozenset(w for w in s.warned if not w.startswith("max")))
+    over = {name for name, at in timers(s).items() if name.startswith("max_warn") and at <= now}
+    return replace(s, warned=s.warned | over), [Tell(NoticeKind.EXTENDED, EndReason.ADMIN, e.seconds, e.text)]
 
 
 def _recycle(s: Session, e: RecycleRequested, now: float) -> Result:
@@ -329,6 +340,15 @@ def _retry(s: Session, e: TimerFired, now: float) -> Result:
     return replace(s, retry_at=None), [Persist(s.sandbox_id)]
 
 
+def _retry_now(s: Session, e: Event, now: float) -> Result:
+    return (s, []) if s.retry_at is None else (replace(s, retry_at=None), [Persist(s.sandbox_id)])
+
+
+def _released(s: Session, e: Released, now: float) -> Result:
+    s, commands = _destroy(s)
+    return s, [Tell(NoticeKind.FILES_LOST, EndReason.ADMIN, detail=e.text), *commands]
+
+
 def _destroyed(s: Session, e: Event, now: float) -> Result:
     ending, wanted = s.ending, s.wanted
     s = replace(_rest(s), ending=False, wanted=False)
@@ -373,6 +393,7 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.ACTIVE, Idle): _idle,
     (_S.ACTIVE, Activity): _activity,
     (_S.ACTIVE, TimerFired): _timer,
+    (_S.ACTIVE, Extended): _extended,
     (_S.ACTIVE, RecycleRequested): _recycle,
     (_S.ACTIVE, EndRequested): _end,
     (_S.ACTIVE, RestartRequested): _restart,
@@ -398,6 +419,8 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.QUARANTINED, RestartRequested): _want,
     (_S.QUARANTINED, EndRequested): _end_later,
     (_S.QUARANTINED, TimerFired): _retry,
+    (_S.QUARANTINED, RetryRequested): _retry_now,
+    (_S.QUARANTINED, Released): _released,
     (_S.QUARANTINED, Persisted): _persisted,
     (_S.QUARANTINED, PersistFailed): _persist_failed,
     (_S.QUARANTINED, SandboxGone): _gone_draining,

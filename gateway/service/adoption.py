@@ -51,7 +51,7 @@ def core_of(row: SessionRow, clock: Clock, started_at: float | None) -> Session:
         Lifetimes(**lifetimes), SessionState(row.state), row.generation, row.sandbox_id, row.reason,
         Phase(phase) if phase else None, bool(data.get("ending")), bool(data.get("wanted")), bool(data.get("busy")),
         at("idle_since"), at("claimed_at"), at("drain_since"), at("quarantined_at"), at("retry_at"),
-        int(data.get("attempts", 0)), frozenset(data.get("warned", ())),
+        int(data.get("attempts", 0)), frozenset(data.get("warned", ())), float(data.get("extended_s", 0.0)),
     )  # fmt: skip
 
 
@@ -83,6 +83,7 @@ class Adoption:
         session.variables, session.variables_at = _variables(data.get("variables")), data.get("variables_at")
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
+        session.store_problem = str(data.get("store_problem", ""))
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
         await session.telling.load()
 

@@ -366,11 +366,13 @@ class Effects:
                 saved = await s.keeper.persist(sandbox.link, generation=s.core.generation - 1, execution_id="")
         except (StoreUnavailable, RecordsUnavailable) as error:
             log.error("declared files cannot be stored", extra={"session": s.session_id, "why": error.detail})
+            s.store_problem = error.detail
             s.dispatch(PersistFailed(sandbox_id))
         except SandboxLost:
             s.dispatch(SandboxGone(sandbox_id, EndReason.CRASH))
         except SandglassError as error:
             log.error("declared files cannot be read", extra={"session": s.session_id, "why": error.detail})
+            s.store_problem = error.detail
             s.dispatch(PersistFailed(sandbox_id))
         else:
             s.telling.kept, s.telling.undeclared, s.telling.refused = saved.kept, [], saved.refused

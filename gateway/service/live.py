@@ -76,6 +76,8 @@ class LiveSession:
         self.lost_because = ""
         self.restored: list[Json] = []
         self.kernel_info: Json = {}
+        self.store_problem = ""
+        """Why the last try to store what a quarantined sandbox holds failed."""
         self.ended = asyncio.Event()
         self.changed = asyncio.Event()
         self._on_end = on_end
@@ -238,10 +240,10 @@ class LiveSession:
             "lifetimes": asdict(core.lifetimes), "boot_id": clock.boot_id(), "boottime": boot, "wall": now,
             "phase": core.phase, "ending": core.ending, "wanted": core.wanted, "busy": core.busy, "idle_since": core.idle_since,
             "claimed_at": core.claimed_at, "drain_since": core.drain_since, "quarantined_at": core.quarantined_at,
-            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
+            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned), "extended_s": core.extended_s,
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran,
+            "kernel_info": self.kernel_info, "ran": self.ran, "store_problem": self.store_problem,
         }  # fmt: skip
         return replace(row)
 
