@@ -64,9 +64,7 @@ class AdminSessionHandler(Admin):
 class AdminEndHandler(Admin):
     async def post(self, session_id: str) -> None:
         body = self.json_body({"reason_text": REASON})
-        session = await self.session_of(session_id, admin=True)
-        session.end(reason="admin", by=self.caller.user, text=body["reason_text"])
-        self.answer(session.to_json(), 202)
+        self.answer(await self.gateway.oversight.end(self.caller, session_id, body["reason_text"]), 202)
 
 
 class AdminExtendHandler(Admin):

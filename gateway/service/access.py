@@ -87,15 +87,14 @@ class Access:
     def recycle(self) -> None:
         self._s.dispatch(RecycleRequested(EndReason.USER))
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        self._s.effects.end(EndReason(reason), text)
-        self._s.spawn(self._audit_end(reason, by, text), "audit")
+    def end(self, by: str = "") -> None:
+        self._s.effects.end(EndReason.USER)
+        self._s.spawn(self._audit_end(by), "audit")
 
-    async def _audit_end(self, reason: str, by: str, text: str) -> None:
+    async def _audit_end(self, by: str) -> None:
         s = self._s
-        detail = {"reason": reason, "by": by or s.row.user, "text": text}
-        tag = Tag.ADMIN_SESSION_END if reason == "admin" else Tag.USER_SESSION_END
-        row = AuditRow(s.world.clock.now(), tag, s.row.tenant, s.row.user, s.session_id, detail)
+        detail = {"reason": EndReason.USER, "by": by or s.row.user}
+        row = AuditRow(s.world.clock.now(), Tag.USER_SESSION_END, s.row.tenant, s.row.user, s.session_id, detail)
         await s.insist(lambda: s.world.records.add_audit(row))
 
     async def interrupt(self) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import iso
 from ..domain.audit import Tag
-from ..domain.model import Principal, SessionState
+from ..domain.model import EndReason, Principal, SessionState
 from ..domain.session import step
-from ..domain.session_events import Event, Extended, Released, RetryRequested
+from ..domain.session_events import EndRequested, Event, Extended, Released, RetryRequested
 from ..domain.texts import duration
 from ..errors import BadRequest, Forbidden, NotFound, SandglassError
 from ..ports import AuditQuery, AuditRow, SandboxRow, SessionQuery, SessionRow
@@ -83,6 +83,13 @@ class Oversight:
         return {s: found[e] for s, e in asked.items() if e in found}
 
     # --- acting -------------------------------------------------------------------------------------------------------
+
+    async def end(self, admin: Principal, session_id: str, text: str) -> Json:
+        """End the session; declared files are stored first. ``text``: the admin's own words, for the audit and the user's notice."""
+        session = await self._named(admin, session_id)
+        await self._act(admin, session, EndRequested(EndReason.ADMIN), Tag.ADMIN_SESSION_END, text=text)
+        session.teller.end_text = text  # before the notice, which follows in a task
+        return session.to_json()
 
     async def extend(self, admin: Principal, session_id: str, seconds: float, text: str) -> Json:
         """Move the maximum of its present sandbox. Raises Forbidden (policy), InvalidTransition (none is active)."""

@@ -77,8 +77,8 @@ class Teller:
             return
         elif kind is NoticeKind.FILES_LOST and tell.detail:
             files, self.given_up = self.given_up, []
-            body["files"] = files[:200]
-            body["text"] = "An administrator gave up what could not be stored" + (f" ({tell.detail}). " if tell.detail else ". ")
+            body |= {"files": files[:200], "said": tell.detail}
+            body["text"] = f"An administrator gave up what could not be stored ({tell.detail}). "
             body["text"] += f"Lost: {texts.names(files)}." if files else "Changes to files since they were last stored are lost."
         elif kind is NoticeKind.FILES_LOST:
             body["files"] = []
@@ -92,6 +92,7 @@ class Teller:
         elif kind is NoticeKind.START_FAILED:
             body["text"] = "No sandbox could be started. " + tell.detail
         elif kind is NoticeKind.ENDED:
+            body |= {"said": self.end_text} if self.end_text else {}
             who = "An administrator ended the session. " if tell.reason == EndReason.ADMIN else "The session has ended. "
             body["text"] = who + (f"({self.end_text}) " if self.end_text else "") + "Stored files can still be downloaded."
         await s.telling.tell(kind, body)

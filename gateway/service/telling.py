@@ -95,7 +95,7 @@ class Telling:
         self.warnings = [w for w in self.warnings if w["kind"] != NoticeKind.MAX_WARNING]
         until = wall(s, s.core.max_deadline)
         said = f"An administrator extended this sandbox's maximum lifetime by {texts.duration(seconds)}" + (f" ({text})." if text else ".")
-        body = {"text": said, "reason": EndReason.ADMIN, "seconds": seconds, "deadline": iso(until) if until else None}
+        body = {"text": said, "reason": EndReason.ADMIN, "said": text, "seconds": seconds, "deadline": iso(until) if until else None}
         await self.tell(NoticeKind.EXTENDED, body)
         s.traffic.say_between_cells(f"\n[Sandglass: {said}]\n")
         s.announce()

@@ -86,6 +86,7 @@
  * @property {string} at
  * @property {string} [text]
  * @property {string} [reason]
+ * @property {string} [said] an admin's own words
  * @property {string | null} [deadline]
  * @property {Variable[]} [variables]
  * @property {(string | FileRef)[]} [files]

@@ -133,8 +133,8 @@ class FakeSession:
     def recycle(self) -> None:
         self.calls.append("recycle")
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        self.calls.append(("end", reason, by, text))
+    def end(self, by: str = "") -> None:
+        self.calls.append(("end", by))
         self.ended = True
         self.attachments.close_all("session_ended")
 
@@ -325,6 +325,11 @@ class FakeOversight:
 
     async def sessions(self, admin: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
         return [s.to_json() for s in self._gateway.held.values()], None
+
+    async def end(self, admin: Principal, session_id: str, text: str) -> Json:
+        session = await self._gateway.session(admin, session_id, admin=True)
+        session.calls.append(("end by an admin", admin.user, text))
+        return session.to_json()
 
     async def audit(self, admin: Principal, query: AuditQuery) -> tuple[list[Json], int | None]:
         return [], None

@@ -20,7 +20,7 @@ export function lifeOf(session) {
   }
   for (const notice of session.notices) {
     if (SAID_BY_SANDBOX.has(notice.kind)) continue;
-    moments.push({ at: notice.at, kind: 'notice', title: headlineWords(notice.kind), text: notice.text ?? '' });
+    moments.push({ at: notice.at, kind: 'notice', title: headlineWords(notice.kind), text: notice.text ? `Told: “${notice.text}”` : '' });
   }
   for (const entry of session.audit) moments.push({ at: entry.at, kind: 'audit', title: `${actorOf(entry)} ${actWords(entry.tag)}`, text: detailText(entry, ['text']) });
   return moments.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
@@ -32,7 +32,7 @@ export const actorOf = (entry) => String(entry.detail.by || entry.user || 'the g
 /** The details of an entry, some of them (all without `names`). @param {import('../types.js').AuditEntry} entry @param {string[]} [names] */
 export function detailText(entry, names) {
   return Object.entries(entry.detail)
-    .filter(([name, value]) => (names ? names.includes(name) : name !== 'by') && value !== null && value !== '')
+    .filter(([name, value]) => (names ? names.includes(name) : name !== 'by' && !(name === 'by_tenant' && value === entry.tenant)) && value !== null && value !== '')
     .map(([name, value]) => (name === 'text' ? `“${value}”` : names ? String(value) : `${name.replaceAll('_', ' ')}: ${typeof value === 'object' ? JSON.stringify(value) : value}`))
     .join(' · ');
 }

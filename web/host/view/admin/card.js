@@ -1,7 +1,7 @@
 /** One session in full, in a dialog: how it stands, what it uses, what it would lose, its life, and everything an admin can do. */
 import { api } from '../../api.js';
 import { button, fill, h, reconcile, setText } from '../../dom.js';
-import { agoText, countdownText, until } from '../../model/clock.js';
+import { agoText, countdownText, elapsedText, until } from '../../model/clock.js';
 import { lifeOf } from '../../model/life.js';
 import { listText, sizeText, stateWords, variableText } from '../../model/words.js';
 import { messageLine } from '../message.js';
@@ -157,7 +157,7 @@ function quarantineBox(run) {
       if (!s || !q) return;
       const next = until(q.next_retry, now);
       const over = until(q.gives_up_at, now) ?? 0;
-      setText(text, `${q.why || 'The store does not take them.'} Since ${agoText(q.since, now)}; tried ${q.attempts === 1 ? 'once' : `${q.attempts} times`}, `
+      setText(text, `${q.why || 'The store does not take them.'} Waiting for ${elapsedText(-(until(q.since, now) ?? 0))}; tried ${q.attempts === 1 ? 'once' : `${q.attempts} times`}, `
         + `${next === null ? 'trying now' : `again in ${countdownText(next)}`}, given up in ${countdownText(over)}. Nothing runs in the sandbox; its owner can download the files.`);
       const w = s.would_lose;
       setText(lose, w ? `Not saved: ${listText(w.files.map((f) => f.path)) || 'nothing declared'}. Not declared: ${listText(w.undeclared.map((f) => f.path)) || 'nothing'}.${w.more ? ` And ${w.more} more.` : ''}`

@@ -38,7 +38,7 @@ export function disabledUsers(app, changed) {
     fill(body, answer.users.map((user) => h('tr', {}, h('td', {}, user.user), h('td', {}, user.tenant),
       h('td', {}, h('time', { dateTime: user.disabled_at }, new Date(user.disabled_at).toLocaleString())), h('td', {}, user.by),
       h('td', {}, user.sessions === 'end' ? 'ended' : 'kept'), h('td', { class: 'rest' }, user.reason_text),
-      h('td', {}, button('Enable', () => void enableUser(app, user).then((done) => (done ? both() : undefined)), { class: 'quiet', 'aria-label': `Enable ${user.user} of ${user.tenant}` })))));
+      h('td', { class: 'row-actions' }, button('Enable', () => void enableUser(app, user).then((done) => (done ? both() : undefined)), { class: 'quiet', 'aria-label': `Enable ${user.user} of ${user.tenant}` })))));
   };
   return {
     refresh,
