@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -191,9 +192,11 @@ def test_a_user_is_disabled_at_once_and_enabled_again(gateway: Gateway, person: 
 async def _ended_sessions(state: Path, count: int) -> None:
     records = SqliteRecords(state / "records.sqlite")
     await records.open()
+    month_ago = time.time() - 30 * 86400
     for i in range(count):
         user, reason = ("walter", "crash") if i % 50 == 7 else ("wendy", "idle_timeout")
-        row = SessionRow(f"old-{i:04}", "t1", user, f"old {i}", "container", "ended", 1, 1000.0 + i, 2000.0 + i, reason, ended_at=3000.0 + i)
+        at = month_ago + i
+        row = SessionRow(f"old-{i:04}", "t1", user, f"old {i}", "container", "ended", 1, at, at, reason, ended_at=at)
         await records.put_session(row)
     await records.close()
 
@@ -203,7 +206,7 @@ def test_the_gateway_finds_what_the_first_page_does_not_hold(
 ) -> None:
     with ThreadPoolExecutor(1) as thread:  # the browser's driver has a loop of its own in this one
         thread.submit(asyncio.run, _ended_sessions(tmp_path / "state0", 450)).result()
-    gateway = start_gateway(SANDGLASS_RETAIN_SESSIONS="36500d")
+    gateway = start_gateway()
     root = person(gateway, "root", "t0", "admin")
     page = on_admin_page(root)
     expect(page.get_by_text("0 of 0 sessions shown")).to_be_visible()
