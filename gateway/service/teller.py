@@ -88,7 +88,8 @@ class Teller:
         elif kind is NoticeKind.KERNEL_RESTARTED:
             body["text"] = "The kernel was restarted in the same sandbox; files are still there."
         elif kind is NoticeKind.QUARANTINED:
-            body["text"] = "Declared files cannot be stored now. The sandbox is kept without any process until they can; you can list and download its files."
+            body["text"] = "Declared files cannot be stored now. The sandbox is kept without any process until they can; "
+            body["text"] += "you can list and download its files."
         elif kind is NoticeKind.START_FAILED:
             body["text"] = "No sandbox could be started. " + tell.detail
         elif kind is NoticeKind.ENDED:
