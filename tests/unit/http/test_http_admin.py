@@ -72,6 +72,24 @@ async def test_a_quarantined_session_is_seen_and_its_files_can_be_fetched(tmp_pa
         assert_problem(await s.call("GET", f"/api/v1/sessions/{mine}/files/out/a.txt", boss), 404, "not_found")
 
 
+async def test_a_quarantine_goes_on_after_a_restart_of_the_gateway(tmp_path: Path) -> None:
+    async with real(tmp_path) as s:
+        alice, boss = s.token("alice"), s.token("boss", "t1", "tenant_admin")
+        mine = await quarantined(s, alice)
+        before = js(await s.call("GET", f"{ADMIN}/sessions/{mine}", boss))["quarantine"]
+        await s.rig.gateway.live[mine].released()
+        await s.restart()
+        one = js(await s.call("GET", f"{ADMIN}/sessions/{mine}", boss))
+        assert one["state"] == "quarantined" and one["quarantine"]["why"] == "The bucket is away."
+        assert when(one["quarantine"]["since"]) == pytest.approx(when(before["since"]), abs=0.5), "it is not put off by that"
+        assert [f["path"] for f in one["would_lose"]["files"]] == ["out/a.txt"]
+        assert (await s.call("GET", f"/api/v1/sessions/{mine}/files/draft.txt", alice)).body == b"hello"
+        s.rig.store.failing = None
+        assert (await s.call("POST", f"{ADMIN}/sessions/{mine}/retry", boss, {})).code == 202
+        await until(lambda: s.rig.gateway.live[mine].core.state == "dormant", 3.0)
+        assert list(s.rig.store.objects.values()) == [b"kept"]
+
+
 async def test_a_retry_stores_at_once_what_the_store_takes_again(tmp_path: Path) -> None:
     async with real(tmp_path) as s:
         alice, boss = s.token("alice"), s.token("boss", "t1", "tenant_admin")
