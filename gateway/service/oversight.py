@@ -39,6 +39,8 @@ class Oversight:
         self._gateway = gateway
         self._world = world
         self._usage = Usage(world.sandboxes.runtime, world.clock, world.tasks)
+        self._extending = asyncio.Lock()
+        """One at a time, so that two together do not exceed what policy admits."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -96,12 +98,13 @@ class Oversight:
         session, cap = await self._named(admin, session_id), self._world.caps.extension_s
         if not (seconds > 0 and math.isfinite(seconds)):
             raise BadRequest("'seconds' must be more than 0.")
-        left = max(0.0, cap - session.core.extended_s)
         if cap <= 0:
             raise Forbidden("Policy admits no extension here.", extension_left_s=0.0)
-        if seconds > left:
-            raise Forbidden(f"Policy admits {duration(cap)} of extension for one sandbox; {duration(left)} are left.", extension_left_s=left)
-        await self._act(admin, session, Extended(seconds, text), Tag.ADMIN_SESSION_EXTEND, text=text, seconds=seconds)
+        async with self._extending:
+            left = max(0.0, cap - session.core.extended_s)
+            if seconds > left:
+                raise Forbidden(f"Policy admits {duration(cap)} of extension for one sandbox; {duration(left)} are left.", extension_left_s=left)
+            await self._act(admin, session, Extended(seconds, text), Tag.ADMIN_SESSION_EXTEND, text=text, seconds=seconds)
         return session.to_json()
 
     async def retry(self, admin: Principal, session_id: str, text: str) -> Json:
@@ -115,7 +118,8 @@ class Oversight:
         session = await self._named(admin, session_id)
         lost = await would_lose(session)
         names = [f["path"] for f in (*lost["files"], *lost["undeclared"])] if lost is not None else []
-        await self._act(admin, session, Released(text), Tag.ADMIN_SESSION_RELEASE, text=text, files=None if lost is None else len(names))
+        count = None if lost is None else len(names) + lost["more"]
+        await self._act(admin, session, Released(text), Tag.ADMIN_SESSION_RELEASE, text=text, files=count)
         session.teller.given_up = names  # before the notice, which follows in a task
         return session.to_json()
 

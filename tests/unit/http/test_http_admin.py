@@ -12,6 +12,7 @@ from http_real import Real, real
 from http_served import assert_problem, js
 
 from gateway.errors import RecordsUnavailable, StoreUnavailable
+from gateway.ports import AuditRow
 from gateway.service.world import Caps
 
 ADMIN = "/api/v1/admin"
@@ -180,6 +181,23 @@ async def test_an_extended_sandbox_lives_past_its_maximum_and_then_ends(tmp_path
         assert s.rig.clock.boottime() > old and live.core.state == "active"
         await until(lambda: live.core.state == "dormant", 5.0)
         assert live.core.reason == "max_lifetime" and s.rig.clock.boottime() >= old + 1.0
+
+
+async def test_two_extensions_at_once_do_not_exceed_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with real(tmp_path, caps=Caps(extension_s=100.0)) as s:
+        boss = s.token("boss", "t1", "tenant_admin")
+        mine = await session(s, s.token("alice"))
+        add = s.rig.records.add_audit
+
+        async def slow(row: AuditRow) -> None:
+            await asyncio.sleep(0.05)
+            await add(row)
+
+        monkeypatch.setattr(s.rig.records, "add_audit", slow)
+        body = {"seconds": 60, "reason_text": "x"}
+        answers = await asyncio.gather(*(s.call("POST", f"{ADMIN}/sessions/{mine}/extend", boss, body) for _ in range(2)))
+        assert sorted(a.code for a in answers) == [200, 403]
+        assert s.rig.gateway.live[mine].core.extended_s == 60.0
 
 
 async def test_policy_may_refuse_every_extension(tmp_path: Path) -> None:
