@@ -86,6 +86,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
             Variable("SANDGLASS_IDLE_TIMEOUT", "lifetimes.idle_s", duration(1, 30 * DAY), "idle time that ends a sandbox"),
             Variable("SANDGLASS_MAX_LIFETIME", "lifetimes.max_s", duration(1, 30 * DAY), "a sandbox's life, whatever it does"),
             Variable(
+                "SANDGLASS_MAX_EXTENSION",
+                "caps.extension_s",
+                duration(0, 30 * DAY),
+                "by how much admins may extend one sandbox's life, in all; 0: not at all",
+            ),
+            Variable(
                 "SANDGLASS_WARN_BEFORE",
                 "lifetimes.warn_before_s",
                 durations(0.001, DAY),

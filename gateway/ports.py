@@ -280,6 +280,19 @@ class AuditRow:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Which audit entries; None means any. ``tag``: whole, or ending in ``:`` its beginning. ``behind``: the last place of the page before."""
+
+    tenant: str | None = None
+    user: str | None = None
+    session_id: str | None = None
+    tag: str | None = None
+    since: float | None = None
+    behind: int | None = None
+    limit: int = 200
+
+
 @dataclass(slots=True)
 class DeclarationRow:
     session_id: str
@@ -300,6 +313,17 @@ class DisabledRow:
     text: str = ""
     sessions: str = "recycle"
     enabled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationRow:
+    """A token that does not count any more, or those of a user issued up to ``at``. ``until``: when all have expired by themselves."""
+
+    token_id: str
+    tenant: str
+    user: str
+    at: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +401,15 @@ class UserRecords(Protocol):
         """Drop the rows of users who were enabled again at ``before`` or earlier."""
         ...
 
+    async def put_revocation(self, row: RevocationRow) -> None:
+        """One a token, one a user: a later one takes the place of the earlier."""
+        ...
+
+    async def list_revocations(self) -> list[RevocationRow]: ...
+    async def forget_revocations(self, before: float) -> None:
+        """Drop those that were moot at ``before`` or earlier."""
+        ...
+
 
 class Records(RetentionRecords, UserRecords, Protocol):
     """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable.
@@ -448,3 +481,9 @@ class Records(RetentionRecords, UserRecords, Protocol):
 
     async def add_audit(self, row: AuditRow) -> None: ...
     async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]: ...
+    async def find_audit(self, query: AuditQuery) -> tuple[list[AuditRow], int | None]:
+        """Newest first, and where the next page begins, None at the end.
+
+        One call looks at a bounded number of entries, so a page may be short, or empty, though there is a next one.
+        """
+        ...

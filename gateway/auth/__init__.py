@@ -1,5 +1,6 @@
 """Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
 
+from .kept import KeptRevocations
 from .keys import BadKey
 from .pages import Pages, PageSessions, Tickets
 from .revocation import Revocation, Revocations
@@ -9,6 +10,7 @@ from .tokens import TokenVerifier
 __all__ = [
     "AuthSettings",
     "BadKey",
+    "KeptRevocations",
     "PageSessions",
     "Pages",
     "Revocation",

@@ -155,5 +155,17 @@ CREATE TABLE disabled_users (
 """``doomed_at``: nobody sees the artifact any more, its row stays until its object is gone. ``orphans``: objects without a row.
 Executions, notices and the audit have no index for their age: they go in the order of ``seq``, and are written often."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION)
+_REVOCATIONS = """
+CREATE TABLE revocations (
+  token_id TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at REAL NOT NULL,
+  until REAL NOT NULL,
+  PRIMARY KEY (token_id, tenant, user)
+) STRICT, WITHOUT ROWID;
+"""
+"""Either ``token_id``, or ``tenant`` and ``user``; the others are empty."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

@@ -58,6 +58,7 @@ class Adoption:
         session.variables, session.variables_at = _variables(data.get("variables")), data.get("variables_at")
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
+        session.store_problem = str(data.get("store_problem", ""))
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
         session.over_life = int(data.get("over_life", 0))
         await session.telling.load()

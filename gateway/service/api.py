@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from ..domain.model import Principal
-from ..ports import SessionQuery
+from ..ports import AuditQuery, SessionQuery
 from .journal import Entry
 
 Json = dict[str, Any]
@@ -94,8 +94,8 @@ class SessionFacade(Protocol):
 
     def keep_alive(self) -> None: ...
     def recycle(self) -> None: ...
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        """``text``: an admin's own words, for the audit and the user's notice."""
+    def end(self, by: str = "") -> None:
+        """At its owner's wish."""
         ...
 
     async def interrupt(self) -> None: ...
@@ -142,6 +142,35 @@ class UsersFacade(Protocol):
     async def end_sessions(self, admin: Principal, user: str, *, tenant: str | None = None, text: str = "") -> Json: ...
 
 
+class OversightFacade(Protocol):
+    """What admins see of sessions and do to them. Raises Forbidden, NotFound, SessionEnded."""
+
+    async def sessions(self, admin: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
+        """Those that the admin may see, with resources; and behind which one the next page begins."""
+        ...
+
+    async def session(self, admin: Principal, session_id: str) -> Json:
+        """One of them, with the ``history`` of its sandboxes, its ``notices`` and ``audit``, and what it ``would_lose``."""
+        ...
+
+    async def audit(self, admin: Principal, query: AuditQuery) -> tuple[list[Json], int | None]:
+        """Newest first, and behind which place the next page begins."""
+        ...
+
+    async def end(self, admin: Principal, session_id: str, text: str) -> Json: ...
+    async def extend(self, admin: Principal, session_id: str, seconds: float, text: str) -> Json:
+        """Raises Forbidden (policy admits no more), InvalidTransition (no active sandbox)."""
+        ...
+
+    async def retry(self, admin: Principal, session_id: str, text: str) -> Json:
+        """Raises InvalidTransition (not quarantined)."""
+        ...
+
+    async def release(self, admin: Principal, session_id: str, text: str) -> Json:
+        """Raises InvalidTransition (not quarantined)."""
+        ...
+
+
 class GatewayFacade(Protocol):
     """The whole service."""
 
@@ -158,15 +187,6 @@ class GatewayFacade(Protocol):
         """The caller's own sessions that have not ended, newest first."""
         ...
 
-    async def admin_sessions(self, principal: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
-        """Those that the admin may see, with resources; and behind which one the next page begins. Raises Forbidden."""
-        ...
-
-    async def admin_session(self, principal: Principal, session_id: str) -> Json:
-        """One of them, with the ``history`` of its sandboxes. Raises NotFound."""
-        ...
-
-    async def audit(self, principal: Principal) -> list[Json]: ...
     def profiles(self) -> Json: ...
     async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]: ...
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
@@ -175,6 +195,8 @@ class GatewayFacade(Protocol):
 
     @property
     def users(self) -> UsersFacade: ...
+    @property
+    def oversight(self) -> OversightFacade: ...
     async def health(self) -> tuple[bool, Json]: ...
     def statistics(self) -> Json: ...
 

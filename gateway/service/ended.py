@@ -73,7 +73,7 @@ class EndedAccess:
         rows = await self._world.records.list_declarations(self.session_id)
         return [{"pattern": r.pattern, "keep": r.keep, "source": r.source, "created_at": iso(r.created_at)} for r in rows]
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
+    def end(self, by: str = "") -> None:
         """It has ended already."""
 
     def attach(self, key: str, sink: Sink, *, after: int | None, jupyter: bool) -> Attachment:

@@ -84,6 +84,8 @@ class LiveSession:
         self.lost_because = ""
         self.restored: list[Json] = []
         self.kernel_info: Json = {}
+        self.store_problem = ""
+        """Why the last try to store what a quarantined sandbox holds failed."""
         self.ended = asyncio.Event()
         self.changed = asyncio.Event()
         self._on_end = on_end
@@ -246,7 +248,7 @@ class LiveSession:
             **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
+            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life, "store_problem": self.store_problem,
         }  # fmt: skip
         return replace(row)
 

@@ -71,6 +71,7 @@ class Sweeper:
             ("artifacts", lambda: self._versions(now)),
             ("journals", lambda: sweep_journals(self._gateway, now, BATCH)), ("rows", lambda: self._rows(now)),
             ("enabled users", lambda: self._world.records.forget_enabled(now - ENABLED_S)),
+            ("revocations", lambda: self._world.records.forget_revocations(now - ENABLED_S)),
         ):  # fmt: skip
             good &= await self._tried(name, part)
         if self._looks % STRAYS_EVERY == 0:

@@ -34,6 +34,8 @@ class Caps:
     journal_bytes: int = 64 * 1024**2
     upload_bytes: int = 256 * 1024**2
     artifact_bytes: int = 256 * 1024**2
+    extension_s: float = 4 * 3600.0
+    """By how much admins may extend one sandbox's maximum lifetime, in all; 0: not at all."""
 
 
 @dataclass(slots=True)

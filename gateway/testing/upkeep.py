@@ -10,7 +10,7 @@ from typing import Any
 from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.retention import Rows, StoredPath, Version
 from ..errors import SandglassError
-from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, Purged, SandboxRow, SessionRow
+from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, Purged, RevocationRow, SandboxRow, SessionRow
 
 
 class MemoryUpkeep:
@@ -31,6 +31,7 @@ class MemoryUpkeep:
         self._doomed: set[str] = set()
         self._orphans: dict[str, float] = {}
         self._disabled: dict[tuple[str, str], DisabledRow] = {}
+        self._revoked: dict[tuple[str, str, str], RevocationRow] = {}
 
     def _up(self) -> None:
         if self.failing is not None:
@@ -168,3 +169,15 @@ class MemoryUpkeep:
     async def forget_enabled(self, before: float) -> None:
         self._up()
         self._disabled = {key: row for key, row in self._disabled.items() if row.enabled_at is None or row.enabled_at > before}
+
+    async def put_revocation(self, row: RevocationRow) -> None:
+        self._up()
+        self._revoked[row.token_id, row.tenant, row.user] = row
+
+    async def list_revocations(self) -> list[RevocationRow]:
+        self._up()
+        return sorted(self._revoked.values(), key=lambda row: row.at)
+
+    async def forget_revocations(self, before: float) -> None:
+        self._up()
+        self._revoked = {key: row for key, row in self._revoked.items() if row.until > before}

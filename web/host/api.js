@@ -58,6 +58,8 @@ async function call(method, path, body, signal) {
 const V1 = '/api/v1';
 /** @param {string} id */
 const session = (id) => `${V1}/sessions/${encodeURIComponent(id)}`;
+/** @param {string} id */
+const adminSession = (id) => `${V1}/admin/sessions/${encodeURIComponent(id)}`;
 /** @param {string} path */
 const encodePath = (path) => path.split('/').map(encodeURIComponent).join('/');
 
@@ -109,10 +111,22 @@ export const api = {
   declare: (id, pattern, keep) => call('POST', `${session(id)}/declarations`, { pattern, keep }),
   /** @param {string} id @param {string} pattern */
   undeclare: (id, pattern) => call('DELETE', `${session(id)}/declarations?pattern=${encodeURIComponent(pattern)}`),
-  /** @returns {Promise<{sessions: Session[]}>} */
-  adminSessions: () => call('GET', `${V1}/admin/sessions`),
+  /** @param {Record<string, string>} query @returns {Promise<{sessions: Session[], next: string | null}>} */
+  adminSessions: (query) => call('GET', `${V1}/admin/sessions?${new URLSearchParams(query)}`),
+  /** @param {string} id @returns {Promise<import('./types.js').SessionDetail>} */
+  adminSession: (id) => call('GET', adminSession(id)),
   /** @param {string} id @param {string} reason_text @returns {Promise<Session>} */
-  adminEnd: (id, reason_text) => call('POST', `${V1}/admin/sessions/${encodeURIComponent(id)}/end`, { reason_text }),
-  /** @returns {Promise<{audit: Record<string, any>[]}>} */
-  audit: () => call('GET', `${V1}/admin/audit`),
+  adminEnd: (id, reason_text) => call('POST', `${adminSession(id)}/end`, { reason_text }),
+  /** @param {string} id @param {number} seconds @param {string} reason_text @returns {Promise<Session>} */
+  adminExtend: (id, seconds, reason_text) => call('POST', `${adminSession(id)}/extend`, { seconds, reason_text }),
+  /** @param {string} id @returns {Promise<Session>} */
+  adminRetry: (id) => call('POST', `${adminSession(id)}/retry`, {}),
+  /** @param {string} id @param {string} reason_text @returns {Promise<Session>} */
+  adminRelease: (id, reason_text) => call('POST', `${adminSession(id)}/release`, { confirm: true, reason_text }),
+  /** @param {string} user @param {'disable' | 'enable' | 'end-sessions'} act @param {{tenant: string, sessions?: string, reason_text?: string}} body */
+  adminUser: (user, act, body) => call('POST', `${V1}/admin/users/${encodeURIComponent(user)}/${act}`, body),
+  /** @returns {Promise<{users: import('./types.js').DisabledUser[]}>} */
+  disabledUsers: () => call('GET', `${V1}/admin/disabled-users`),
+  /** @param {Record<string, string>} query @returns {Promise<{audit: import('./types.js').AuditEntry[], next: string | null}>} */
+  audit: (query) => call('GET', `${V1}/admin/audit?${new URLSearchParams(query)}`),
 };

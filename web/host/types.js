@@ -45,8 +45,17 @@
  * @property {string | null} ended_at
  * @property {{running: string | null, queued: number}} queue
  * @property {number} last_event
- * @property {{memory_bytes?: number, cpu_s?: number, pids?: number}} [resources]
+ * @property {number} extended_s
+ * @property {{since: string, why: string, attempts: number, next_retry: string | null, gives_up_at: string} | null} quarantine
+ * @property {{memory_bytes?: number, cpu_s?: number, pids?: number, as_of?: string}} [resources]
  * @property {string} [sandbox_id]
+ * @property {number} [extension_left_s] how much more an admin may extend it, by policy
+ *
+ * @typedef {{at: string, tag: string, tenant: string, user: string, session_id: string, detail: Record<string, any>}} AuditEntry
+ * @typedef {{sandbox_id: string, state: string, claimed_at: string | null, ended_at: string | null, reason: string}} SandboxLife
+ * @typedef {{files: FileRef[], undeclared: FileRef[], more: number}} WouldLose
+ * @typedef {Session & {history: SandboxLife[], notices: Notice[], audit: AuditEntry[], would_lose: WouldLose | null}} SessionDetail
+ * @typedef {{user: string, tenant: string, disabled_at: string, by: string, reason_text: string, sessions: string}} DisabledUser
  *
  * @typedef {object} Execution
  * @property {string} execution_id
@@ -77,6 +86,7 @@
  * @property {string} at
  * @property {string} [text]
  * @property {string} [reason]
+ * @property {string} [said] an admin's own words
  * @property {string | null} [deadline]
  * @property {Variable[]} [variables]
  * @property {(string | FileRef)[]} [files]

@@ -45,6 +45,7 @@
  * @property {FileRef[]} kept
  * @property {FileRef[]} restored
  * @property {FileRef[]} failed
+ * @property {string[]} said  an admin's own words
  * @property {boolean} closed  a run has started since
  *
  * @typedef {{kind: 'note', key: string, notice: Notice}} Note

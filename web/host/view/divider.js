@@ -24,6 +24,7 @@ export function dividerView(app, item) {
         h('h2', {}, headlineWords(item.headline) + reason, ' ', h('span', { class: 'muted small' }, timeOf(item.at))),
         (item.lost.length > 0 || item.headline !== 'ended') && h('p', {}, h('strong', {}, 'Variables lost: '), item.lost.length ? listText(item.lost.map(variableText), 20) : 'none were defined'),
         files('Files lost', item.lostFiles),
+        item.said.length > 0 && h('p', {}, h('strong', {}, 'An administrator said: '), item.said.map((words) => `“${words}”`).join(', ')),
         files('Files kept', item.restored.length ? [] : item.kept),
         files('Files restored', item.restored),
         files('Not restored', item.failed),
