@@ -155,5 +155,7 @@ CREATE TABLE disabled_users (
 """``doomed_at``: nobody sees the artifact any more, its row stays until its object is gone. ``orphans``: objects without a row.
 Executions, notices and the audit have no index for their age: they go in the order of ``seq``, and are written often."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION)
+_VERDICTS = "ALTER TABLE artifacts ADD COLUMN verdict TEXT NOT NULL DEFAULT '';"
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _VERDICTS)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

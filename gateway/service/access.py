@@ -16,11 +16,12 @@ from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, Sess
 from ..ports import AuditRow, DeclarationRow
 from ..protocol import jupyter
 from .api import Attachment, Sink
-from .keeping import read_sandbox, write_sandbox
+from .keeping import read_sandbox
 from .live import LiveSession
 from .outputs import collect
 from .sandboxes import Sandbox
 from .telling import notice_json
+from .uploads import Upload
 
 Json = dict[str, Any]
 REST_KEY = "rest"
@@ -229,10 +230,10 @@ class Access:
             raise TooLarge(f"An upload may have at most {s.world.caps.upload_bytes // 2**20} MiB.")
         sandbox = await self._active()
         s.activity()
-        result = await write_sandbox(sandbox.link, path, size, None, chunks, overwrite=overwrite)
+        result = await Upload(s, sandbox, path, size).receive(chunks, overwrite=overwrite)
         s.activity()
         s.checkpoint_soon("")
-        return {"path": path, **result}
+        return result
 
     async def delete_file(self, path: str) -> None:
         s = self._s
@@ -292,7 +293,7 @@ async def remove_from_sandbox(s: LiveSession, path: str) -> bool:
 def artifact_json(a: Any) -> Json:
     return {
         "artifact_id": a.artifact_id, "path": a.path, "sha256": a.sha256, "size": a.size, "mime": a.mime, "generation": a.generation,
-        "created_at": iso(a.created_at), "execution_id": a.execution_id,
+        "created_at": iso(a.created_at), "execution_id": a.execution_id, "verdict": a.verdict,
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ..domain.audit import Tag
 from ..domain.model import Artifact
 from ..errors import NotFound, SandglassError
 from ..ports import AuditRow
-from .keeping import artifact_key
+from .storing import artifact_key
 from .world import World
 
 log = logging.getLogger("sandglass.disposal")

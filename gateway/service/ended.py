@@ -12,7 +12,7 @@ from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
 from .access import artifact_json
 from .api import Attachment, Sink
-from .keeping import artifact_key
+from .storing import artifact_key
 from .telling import notice_json
 from .views import ended_json
 from .world import World

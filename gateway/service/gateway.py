@@ -20,9 +20,9 @@ from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
 from .disposal import Disposal
 from .ended import EndedAccess
-from .keeping import artifact_key
 from .live import LiveSession
 from .sandboxes import profile_json
+from .storing import artifact_key
 from .users import Users
 from .views import ended_json
 from .world import World

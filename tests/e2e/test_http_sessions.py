@@ -103,7 +103,8 @@ def test_upload_list_download(gateway: Gateway, session: str) -> None:
     data = bytes(range(256)) * 20_000
     root = f"/api/v1/sessions/{session}/files"
     made = gateway.call("PUT", f"{root}/sales%20%C3%A9.csv", data, expect=201).json()
-    assert made == {"path": "in/sales é.csv", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert (made["path"], made["size"], made["sha256"]) == ("in/sales é.csv", len(data), hashlib.sha256(data).hexdigest())
+    assert gateway.call("GET", f"/api/v1/artifacts/{made['artifact_id']}", expect=200).content == data
     assert gateway.call("PUT", f"{root}/sales%20%C3%A9.csv", data).status_code == 409
     code = "import hashlib; print(hashlib.sha256(open('in/sales é.csv','rb').read()).hexdigest())"
     assert gateway.run_code(session, code)["stdout"].strip() == made["sha256"]

@@ -1,0 +1,92 @@
+"""An upload on its way: looked at, written into the sandbox and stored, all while it comes in.
+
+It is refused as soon as its content is known not to be what its name says, and then nothing of it stays anywhere. The store
+failing costs nothing but time: the next checkpoint stores what the sandbox has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ..errors import StoreUnavailable, Unavailable
+from .keeping import write_sandbox
+from .live import LiveSession
+from .sandboxes import Sandbox
+from .sniffing import Look
+from .storing import NewVersion
+
+log = logging.getLogger("sandglass.files")
+Json = dict[str, Any]
+
+
+class Upload:
+    def __init__(self, session: LiveSession, sandbox: Sandbox, path: str, size: int) -> None:
+        self._s, self._sandbox = session, sandbox
+        self._path, self._size = path, size
+        self._look = Look(path)
+        self._version: NewVersion | None = None
+
+    async def receive(self, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
+        """``{"path", "size", "sha256", "mime", "artifact_id"}``; the last is null while it is not stored.
+
+        Raises ArtifactRejected, TooLarge, Conflict (exists), Unavailable.
+        """
+        generation = self._s.core.generation
+        await self._begin()
+        try:
+            result = await write_sandbox(self._sandbox.link, self._path, self._size, None, self._passing(chunks), overwrite=overwrite)
+        except BaseException:
+            await self._give_up()
+            raise
+        artifact_id = await self._keep(generation)
+        return {"path": self._path, **result, "mime": self._look.mime, "artifact_id": artifact_id}
+
+    async def _passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The bytes, each looked at and stored before the sandbox gets it. Raises ArtifactRejected."""
+        judged = False
+        async for chunk in chunks:
+            if self._look.feed(chunk) and not judged:
+                judged = True
+                self._look.insist()
+            await self._store(chunk)
+            yield chunk
+        self._look.insist()
+
+    async def _begin(self) -> None:
+        try:
+            if await self._s.keeper.counts_as_kept(self._path, self._size):
+                self._version = await self._s.keeper.begin(self._path)
+        except Unavailable as error:
+            self._later(error)
+
+    async def _store(self, chunk: bytes) -> None:
+        if self._version is not None:
+            try:
+                await self._version.write(chunk)
+            except StoreUnavailable as error:
+                await self._give_up()
+                self._later(error)
+
+    async def _keep(self, generation: int) -> str | None:
+        if self._version is None:
+            return None
+        try:
+            artifact = await self._s.keeper.keep_upload(self._sandbox.link, self._version, generation)
+        except Unavailable as error:
+            await self._give_up()
+            self._later(error)
+            return None
+        except BaseException:
+            await self._give_up()
+            raise
+        return artifact.artifact_id
+
+    async def _give_up(self) -> None:
+        version, self._version = self._version, None
+        if version is not None:
+            await version.drop()
+
+    def _later(self, error: Unavailable) -> None:
+        log.warning("an upload is stored later", extra={"session": self._s.session_id, "why": error.code})
