@@ -16,6 +16,7 @@ SNIFF_BYTES = 4096
 """The beginning of a file that is looked at."""
 UNKNOWN = "application/octet-stream"
 TEXT = "text/plain"
+EMPTY = "inode/x-empty"
 ZIP, GZIP, BZIP2, XZ, TAR = "application/zip", "application/gzip", "application/x-bzip2", "application/x-xz", "application/x-tar"
 SEVEN_ZIP, RAR, ZSTD, LZ4 = "application/x-7z-compressed", "application/vnd.rar", "application/zstd", "application/x-lz4"
 OLE = "application/x-ole-storage"
@@ -115,7 +116,7 @@ def type_of(head: bytes, path: str, known: str = "") -> str:
     """
     known, named, ending = _ALIASES.get(known, known), _named(path), ending_of(path)
     if not head:
-        return named or UNKNOWN
+        return named or EMPTY
     if is_text(head):
         if known in _TEXT_FORMATS:
             return known
@@ -134,6 +135,8 @@ def is_kind(head: bytes) -> str:
 def fits(mime: str, path: str) -> bool:
     """Whether a file of this type (as ``type_of`` names it) may have this name. Names without a known ending fit everything."""
     ending = ending_of(path)
+    if mime == EMPTY:
+        return True
     if ending in _TEXT_NAMES:
         return mime.startswith("text/") or mime in _TEXT_FORMATS or mime in (UNKNOWN, _named(path))
     expected = _NAMES.get(ending)

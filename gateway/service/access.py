@@ -214,10 +214,11 @@ class Access:
         s = self._s
         path = clean_path(path)
         if s.sandbox is not None and s.core.state is SessionState.ACTIVE and s.sandbox.link.lost is None:
-            async for chunk in read_sandbox(s.sandbox.link, path, s.profile.limits.workspace_bytes):
+            async for chunk in s.world.inspector.admitted(path, read_sandbox(s.sandbox.link, path, s.profile.limits.workspace_bytes)):
                 yield chunk
             return
         artifact = await s.keeper.latest(path)
+        await s.world.inspector.admit(artifact)
         async for chunk in s.keeper.read_artifact(artifact):
             yield chunk
 

@@ -66,6 +66,7 @@ class EndedAccess:
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
         artifact = await self._latest(clean_path(path))
+        await self._world.inspector.admit(artifact)
         async for chunk in self._world.store.read(artifact_key(artifact)):
             yield chunk
 

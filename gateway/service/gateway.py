@@ -217,6 +217,7 @@ class Gateway:
         found = await self.world.records.get_artifact(artifact_id)
         if found is None or not principal.owns(found.tenant, found.user):
             raise NotFound("There is no such artifact.")
+        await self.world.inspector.admit(found)
         return artifact_json(found), self.world.store.read(artifact_key(found))
 
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:

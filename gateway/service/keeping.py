@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..errors import Conflict, NotFound, PathRefused, SandglassError
 from ..ports import Clock, DeclarationRow, ObjectStore, Records
 from .filestream import FileStream
 from .link import SandboxLink
-from .storing import NewVersion, Patience, artifact_key
+from .storing import NewVersion, Patience, read_stored
 
 log = logging.getLogger("sandglass.files")
 LIST_ENTRIES = 25_000
@@ -115,9 +115,15 @@ async def write_sandbox(link: SandboxLink, path: str, size: int, sha256: str | N
 
 
 class Keeper:
-    """The declared files of one session. ``_known``: what was stored of the present sandbox, to see what changed."""
+    """The declared files of one session. ``_known``: what was stored of the present sandbox, to see what changed.
 
-    def __init__(self, records: Records, store: ObjectStore, clock: Clock, *, session_id: str, tenant: str, user: str, limits: PersistLimits) -> None:
+    ``judge`` is told of artifacts that are still to be looked into.
+    """
+
+    def __init__(
+        self, records: Records, store: ObjectStore, clock: Clock, *,
+        session_id: str, tenant: str, user: str, limits: PersistLimits, judge: Callable[[Artifact], None],
+    ) -> None:  # fmt: skip
         self._records = records
         self._store = store
         self._clock = clock
@@ -125,6 +131,7 @@ class Keeper:
         self._tenant = tenant
         self._user = user
         self._limits = limits
+        self._judge = judge
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
         self.patience = Patience()
@@ -196,6 +203,8 @@ class Keeper:
             return latest
         artifact = await version.keep(self._records, self._clock, self._session_id, self._tenant, self._user, generation, execution_id)
         self._note_input(artifact)
+        if not artifact.verdict:
+            self._judge(artifact)
         return artifact
 
     async def keep_upload(self, link: SandboxLink, version: NewVersion, generation: int) -> Artifact:
@@ -254,10 +263,8 @@ class Keeper:
             self._known.update({f.path: Stored(f.size, f.mtime_ns) for f in listing if sizes.get(f.path) == f.size})
         return restored, failed
 
-    async def read_artifact(self, artifact: Artifact) -> AsyncIterator[bytes]:
-        chunks = self._store.read(artifact_key(artifact))
-        while chunk := await self.patience.of(anext(chunks, b"")):
-            yield chunk
+    def read_artifact(self, artifact: Artifact) -> AsyncIterator[bytes]:
+        return read_stored(self._store, self.patience, artifact)
 
     async def latest(self, path: str) -> Artifact:
         """The newest stored version. Raises NotFound."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import puremagic
 
-from ..domain.filetypes import SNIFF_BYTES, fits, type_of
+from ..domain.filetypes import ARCHIVES, SNIFF_BYTES, fits, is_kind, type_of
 from ..domain.inspection import Rule
-from ..domain.paths import printable
-from ..errors import ArtifactRejected
 
 LEAST = 0.3
 """Below it a match is of one or two bytes, which any text may begin with."""
@@ -46,14 +44,11 @@ class Look:
 
     @property
     def rule(self) -> Rule | None:
-        """What is wrong with it, if anything."""
-        return None if not self._head or fits(self.mime, self._path) else Rule.TYPE
+        """What is wrong with it by its beginning, if anything."""
+        return None if fits(self.mime, self._path) else Rule.TYPE
 
-    def insist(self) -> None:
-        """Raises ArtifactRejected when the content is not what the name says."""
-        if self.rule is not None:
-            name = printable(self._path.rpartition("/")[2])
-            raise ArtifactRejected(
-                f"{Rule.TYPE.sentence} {name} holds {self.mime}; give it the ending of that type.",
-                rule=str(Rule.TYPE), path=printable(self._path), mime=self.mime,
-            )  # fmt: skip
+    @property
+    def archive(self) -> str:
+        """The kind of archive that it is, whatever its name: a workbook is a ZIP. Empty when it is none."""
+        kind = is_kind(bytes(self._head))
+        return kind if kind in ARCHIVES else ""

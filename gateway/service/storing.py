@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TypeVar
 
 from ..domain.inspection import OK
@@ -46,6 +46,8 @@ class NewVersion:
         self.path = path
         self.size = 0
         self.look = Look(path)
+        self.checked = False
+        """All of it was looked into, and is fine; an archive that was not gets its verdict later."""
 
     @classmethod
     async def begin(cls, store: ObjectStore, patience: Patience, path: str, *, tenant: str, user: str) -> NewVersion:
@@ -73,7 +75,7 @@ class NewVersion:
         artifact = Artifact(
             artifact_id=self._key.rsplit("/", 1)[1], session_id=session_id, tenant=tenant, user=user, path=self.path, sha256=self.sha256,
             size=self.size, mime=self.look.mime, generation=generation, created_at=clock.now(), execution_id=execution_id,
-            verdict=str(self.look.rule or OK),
+            verdict="" if self.look.archive and not self.checked else str(self.look.rule or OK),
         )  # fmt: skip
         await records.add_artifact(artifact)
         return artifact
@@ -82,6 +84,13 @@ class NewVersion:
         """Nothing of it stays."""
         with contextlib.suppress(StoreUnavailable):
             await self._patience.of(self._writer.abort())
+
+
+async def read_stored(store: ObjectStore, patience: Patience, artifact: Artifact) -> AsyncGenerator[bytes, None]:
+    """Its bytes. Raises StoreUnavailable, NotFound, Conflict (not what was stored)."""
+    chunks = store.read(artifact_key(artifact))
+    while chunk := await patience.of(anext(chunks, b"")):
+        yield chunk
 
 
 def artifact_key(artifact: Artifact) -> str:

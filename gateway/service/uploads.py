@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..errors import StoreUnavailable, Unavailable
+from .inspection import Finding
 from .keeping import write_sandbox
 from .live import LiveSession
 from .sandboxes import Sandbox
-from .sniffing import Look
 from .storing import NewVersion
 
 log = logging.getLogger("sandglass.files")
@@ -25,7 +25,8 @@ class Upload:
     def __init__(self, session: LiveSession, sandbox: Sandbox, path: str, size: int) -> None:
         self._s, self._sandbox = session, sandbox
         self._path, self._size = path, size
-        self._look = Look(path)
+        self._inspection = session.world.inspector.begin(path)
+        self._mime = ""
         self._version: NewVersion | None = None
 
     async def receive(self, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
@@ -40,19 +41,30 @@ class Upload:
         except BaseException:
             await self._give_up()
             raise
+        finally:
+            self._inspection.close()
         artifact_id = await self._keep(generation)
-        return {"path": self._path, **result, "mime": self._look.mime, "artifact_id": artifact_id}
+        return {"path": self._path, **result, "mime": self._mime, "artifact_id": artifact_id}
 
     async def _passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The bytes, each looked at and stored before the sandbox gets it. Raises ArtifactRejected."""
+        """The bytes, each looked at and stored before the sandbox gets it. Raises ArtifactRejected, Unavailable."""
         judged = False
         async for chunk in chunks:
-            if self._look.feed(chunk) and not judged:
+            if self._inspection.feed(chunk) and not judged:
                 judged = True
-                self._look.insist()
+                self._insist(self._inspection.early())
             await self._store(chunk)
             yield chunk
-        self._look.insist()
+        # An archive is known only now; the sandbox shows a file once all of it was sent, and this is before that.
+        found = await self._inspection.finding()
+        self._insist(found)
+        self._mime = found.mime
+        if self._version is not None:
+            self._version.checked = True
+
+    def _insist(self, found: Finding) -> None:
+        if found.rule is not None:
+            raise found.refusal(self._path)
 
     async def _begin(self) -> None:
         try:

@@ -12,6 +12,7 @@ from ..domain.model import Profile
 from ..domain.retention import Retention
 from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
+from .inspection import InspectionRules, Inspector
 from .pool import Pool
 from .sandboxes import Sandboxes
 from .tally import Tally
@@ -57,6 +58,11 @@ class World:
     retention: Retention = field(default_factory=Retention)
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
+    inspection: InspectionRules = field(default_factory=InspectionRules)
+    inspector: Inspector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection)
 
     @property
     def tally(self) -> Tally:

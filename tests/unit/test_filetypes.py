@@ -56,6 +56,7 @@ def mime(path: str, head: bytes) -> str:
         ("a.csv", "größe,länge\n".encode("cp1252"), "text/csv"),
         ("a.csv", "a,b\n".encode("utf-16"), "text/csv"),
         ("a.txt", b"", "text/plain"),
+        ("a", b"", "inode/x-empty"),
         ("a.md", "# Überschrift\n".encode(), "text/markdown"),
         ("a.ipynb", b'{"cells": []}', "application/x-ipynb+json"),
         ("a.py", b"#!/usr/bin/env python\nprint(1)\n", "text/x-python"),
