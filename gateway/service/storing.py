@@ -19,6 +19,8 @@ STORE_S = 60.0
 """A store that takes or gives nothing for so long counts as down."""
 STORE_RATE = 8 * 1024 * 1024
 """A commit may take so much longer: bytes a second at the least, for what a store still has to sync or to copy then."""
+AT_ONCE = 256 * 1024
+"""So much goes to the store in one piece: what comes from a client comes in small ones, and each costs a change of threads."""
 T = TypeVar("T")
 
 
@@ -46,6 +48,8 @@ class NewVersion:
         self.path = path
         self.size = 0
         self.look = Look(path)
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self.checked = False
         """All of it was looked into, and is fine; an archive that was not gets its verdict later."""
 
@@ -57,10 +61,23 @@ class NewVersion:
 
     async def write(self, chunk: bytes) -> None:
         """Raises StoreUnavailable."""
+        if self.add(chunk):
+            await self.flush()
+
+    def add(self, chunk: bytes) -> bool:
+        """Take a chunk; True when there is enough for the store, to be sent with ``flush`` before the next one is taken."""
         self._digest.update(chunk)
         self.size += len(chunk)
         self.look.feed(chunk)
-        await self._patience.of(self._writer.write(chunk))
+        self._gathered.append(chunk)
+        self._gathered_bytes += len(chunk)
+        return self._gathered_bytes >= AT_ONCE
+
+    async def flush(self) -> None:
+        """Raises StoreUnavailable."""
+        data, self._gathered, self._gathered_bytes = b"".join(self._gathered), [], 0
+        if data:
+            await self._patience.of(self._writer.write(data))
 
     @property
     def sha256(self) -> str:
@@ -68,6 +85,7 @@ class NewVersion:
 
     async def keep(self, records: Records, clock: Clock, session_id: str, tenant: str, user: str, generation: int, execution_id: str) -> Artifact:
         """The row, written once the store has the bytes and says so. Raises StoreUnavailable, RecordsUnavailable."""
+        await self.flush()
         if await self._patience.of(self._writer.commit(), self.size) != self.sha256:
             raise StoreUnavailable("The store took something else than was sent.")
         if await self._patience.of(self._store.stat(self._key)) != self.size:

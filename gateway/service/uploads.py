@@ -6,6 +6,7 @@ failing costs nothing but time: the next checkpoint stores what the sandbox has.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,6 +29,8 @@ class Upload:
         self._inspection = session.world.inspector.begin(path)
         self._mime = ""
         self._version: NewVersion | None = None
+        self._storing: asyncio.Task[None] | None = None
+        self._failed: StoreUnavailable | None = None
 
     async def receive(self, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
         """``{"path", "size", "sha256", "mime", "artifact_id"}``; the last is null while it is not stored.
@@ -74,14 +77,31 @@ class Upload:
             self._later(error)
 
     async def _store(self, chunk: bytes) -> None:
-        if self._version is not None:
-            try:
-                await self._version.write(chunk)
-            except StoreUnavailable as error:
-                await self._give_up()
-                self._later(error)
+        """The store works on one piece while the sandbox gets the next; neither waits for more than the other's last."""
+        if self._version is not None and self._version.add(chunk):
+            await self._settle()
+            if self._version is not None:
+                self._storing = self._s.world.tasks.spawn(self._flush(self._version), "upload-store")
+                await asyncio.sleep(0)  # it takes what was gathered before the next chunk comes
+
+    async def _flush(self, version: NewVersion) -> None:
+        try:
+            await version.flush()
+        except StoreUnavailable as error:
+            self._failed = error
+
+    async def _settle(self) -> None:
+        """Wait for the piece on its way. When the store failed, the version is given up."""
+        if self._storing is not None:
+            await self._storing
+            self._storing = None
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            await self._give_up()
+            self._later(error)
 
     async def _keep(self, generation: int) -> str | None:
+        await self._settle()
         if self._version is None:
             return None
         try:
@@ -97,6 +117,9 @@ class Upload:
 
     async def _give_up(self) -> None:
         version, self._version = self._version, None
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await storing
         if version is not None:
             await version.drop()
 
