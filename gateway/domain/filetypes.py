@@ -45,6 +45,7 @@ _ALIASES: Mapping[str, str] = {
 }  # fmt: skip
 _TEXT_FORMATS = frozenset(("application/pdf", "application/postscript", "application/rtf", "text/html", "image/svg+xml", "application/xml"))
 """Formats that begin as text does, and are more than text; of anything else the library may only have guessed a word."""
+_TAGS = ((b"<!doctype html", "text/html"), (b"<html", "text/html"), (b"<script", "text/html"), (b"<svg", "image/svg+xml"))
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
           (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 _NOT_IN_TEXT = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b") | {0x7F}
@@ -118,6 +119,8 @@ def type_of(head: bytes, path: str, known: str = "") -> str:
     if not head:
         return named or EMPTY
     if is_text(head):
+        if found := _markup(head):
+            return found
         if known in _TEXT_FORMATS:
             return known
         return named if ending in _TEXT_NAMES and named else TEXT
@@ -125,6 +128,15 @@ def type_of(head: bytes, path: str, known: str = "") -> str:
     if found == UNKNOWN and ending in _TEXT_NAMES and not _NOT_IN_TEXT.intersection(head):
         return named or TEXT  # some older encoding
     return named if named and found in (ZIP, OLE) and found in _NAMES.get(ending, ()) else found
+
+
+def _markup(head: bytes) -> str:
+    """HTML or SVG, whatever comes before its first tag; empty for anything else."""
+    low = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    if not low.startswith(b"<"):
+        return ""
+    found = [(low.find(mark), mime) for mark, mime in _TAGS if mark in low]
+    return min(found)[1] if found else ""
 
 
 def is_kind(head: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ..clock import iso
 from ..domain.audit import Tag
 from ..domain.files import MAX_DECLARATIONS
-from ..domain.model import EndReason, ExecutionState, SessionState
+from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
 from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
@@ -22,6 +22,7 @@ from .outputs import collect
 from .sandboxes import Sandbox
 from .telling import notice_json
 from .uploads import Upload
+from .world import World
 
 Json = dict[str, Any]
 REST_KEY = "rest"
@@ -205,9 +206,9 @@ class Access:
             refused = [{"path": path, "reason": str(why), "detail": why.sentence} for path, why in plan.refused]
             for f in listing:
                 if f.kind == "file":
-                    files.append(_file_json(f.path, f.size, iso(f.mtime_ns / 1e9), f.path in kept, stored.get(f.path)))
+                    files.append(file_json(s.world, f.path, f.size, iso(f.mtime_ns / 1e9), f.path in kept, stored.get(f.path)))
         else:
-            files = [_file_json(a.path, a.size, iso(a.created_at), True, a) for a in stored.values()]
+            files = [file_json(s.world, a.path, a.size, iso(a.created_at), True, a) for a in stored.values()]
         return {"files": sorted(files, key=lambda f: f["path"]), "refused": refused, "live": live, "truncated": cut}
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
@@ -302,10 +303,12 @@ def _declaration_json(row: DeclarationRow) -> Json:
     return {"pattern": row.pattern, "keep": row.keep, "source": row.source, "created_at": iso(row.created_at)}
 
 
-def _file_json(path: str, size: int, mtime: str, declared: bool, stored: Any) -> Json:
+def file_json(world: World, path: str, size: int, mtime: str, declared: bool, stored: Artifact | None) -> Json:
     value: Json = {"path": path, "size": size, "mtime": mtime, "declared": declared, "stored": stored is not None}
     if stored is not None:
         value |= {"stored_at": iso(stored.created_at), "sha256": stored.sha256}
+        if why := world.inspector.held_back(stored):
+            value["held_back"] = why
     return value
 
 

@@ -10,7 +10,7 @@ from ..domain.model import Artifact
 from ..domain.paths import clean_path
 from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
-from .access import artifact_json
+from .access import artifact_json, file_json
 from .api import Attachment, Sink
 from .storing import artifact_key
 from .telling import notice_json
@@ -49,13 +49,8 @@ class EndedAccess:
         return [artifact_json(a) for a in await self._world.records.list_artifacts(self.session_id)]
 
     async def list_files(self) -> Json:
-        files = [
-            {
-                "path": a.path, "size": a.size, "mtime": iso(a.created_at), "declared": True, "stored": True,
-                "stored_at": iso(a.created_at), "sha256": a.sha256,
-            }
-            for a in await self._world.records.list_artifacts(self.session_id)
-        ]  # fmt: skip
+        stored = await self._world.records.list_artifacts(self.session_id)
+        files = [file_json(self._world, a.path, a.size, iso(a.created_at), True, a) for a in stored]
         return {"files": files, "refused": [], "live": False, "truncated": False}
 
     async def _latest(self, path: str) -> Artifact:

@@ -191,6 +191,11 @@ class Inspector:
             judged = await self.judged(artifact)
             self._refuse(artifact.path, Finding(judged.mime, None if judged.verdict == OK else Rule(judged.verdict)))
 
+    def held_back(self, artifact: Artifact) -> str:
+        """Why it would not be handed out, a sentence; empty where it would be, or is still to be looked into."""
+        rule = held_back(self._downloads, artifact.mime, artifact.verdict) if artifact.verdict else None
+        return rule.sentence if rule is not None else ""
+
     def _refuse(self, path: str, found: Finding) -> None:
         rule = held_back(self._downloads, found.mime, str(found.rule or OK))
         if rule is not None:

@@ -217,12 +217,15 @@ async def test_a_bad_archive_made_by_code_is_kept_and_restored_and_not_handed_ou
                 with pytest.raises(ArtifactRejected):
                     await r.gateway.artifact(ALICE, ids[path])
             assert await body(access.read_file("out/good.zip")) == GOOD
+            told = {f["path"]: f.get("held_back", "") for f in (await access.list_files())["files"]}
+            assert told["out/good.zip"] == "" and told["out/bad.zip"].startswith("An entry's path") and "program" in told["out/tool"]
 
         await refused(Downloads.CHECKED)
         access.recycle()
         await until(lambda: access.to_json()["state"] == "dormant")
         await refused(Downloads.CHECKED)
         rules(r, Downloads.ALL)
+        assert not any("held_back" in f for f in (await access.list_files())["files"])
         assert await body(access.read_file("out/bad.zip")) == BAD
         await r.run(access, "1")
         assert {(f["path"], f["sha256"]) for f in access.to_json()["restored_files"]} >= {("out/bad.zip", sha256(BAD)), ("out/tool", sha256(ELF))}
@@ -231,6 +234,7 @@ async def test_a_bad_archive_made_by_code_is_kept_and_restored_and_not_handed_ou
         access.end()
         await until(lambda: access.session_id not in r.gateway.live)
         over = await r.gateway.session(ALICE, access.session_id, ended=True)
+        assert {f["path"] for f in (await over.list_files())["files"] if "held_back" in f} >= {"out/bad.zip", "out/tool"}
         with pytest.raises(ArtifactRejected):
             await body(over.read_file("out/bad.zip"))
         assert await body(over.read_file("out/good.zip")) == GOOD
