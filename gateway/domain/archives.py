@@ -7,6 +7,7 @@ file. Time is not bounded here but by whoever runs this (``service.archive_worke
 
 from __future__ import annotations
 
+import errno
 import io
 import lzma
 import re
@@ -56,7 +57,10 @@ class Report:
 
 
 def check(file: BinaryIO, limits: ArchiveLimits, scratch: Callable[[], BinaryIO] = io.BytesIO) -> Report:
-    """Look into a ZIP, a tar, or something compressed. ``scratch`` makes an empty file that may be written and read."""
+    """Look into a ZIP, a tar, or something compressed. ``scratch`` makes an empty file that may be written and read.
+
+    Raises OSError when a disk fails, and nothing else.
+    """
     walk = _Walk(limits, Meter(limits.unpacked_bytes, limits.ratio, limits.entries, file.seek(0, io.SEEK_END)), scratch)
     rule: Rule | None = None
     try:
@@ -65,7 +69,9 @@ def check(file: BinaryIO, limits: ArchiveLimits, scratch: Callable[[], BinaryIO]
         rule = refused.rule
     except MemoryError:
         rule = Rule.SIZE
-    except _HOSTILE:
+    except _HOSTILE as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL, errno.EFBIG):
+            raise  # the scratch file's disk, not the archive
         rule = Rule.BROKEN
     return Report(rule, printable(walk.where) if rule else "", walk.meter.entries, walk.meter.unpacked_bytes)
 

@@ -23,6 +23,8 @@ log = logging.getLogger("sandglass.files")
 PATIENCE = 4.0
 """So many times its processor time a check may take by the clock, for machines that are busy."""
 MAX_ANSWER = 64 * 1024
+MAX_ASIDE = 4 * 1024**3
+"""Bytes of archives on the gateway's disk at once, those that still come in included."""
 _ROOT = str(Path(__file__).parents[2])
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.service.archive_child import main; main()"
 
@@ -33,6 +35,16 @@ class ArchiveChecks:
     def __init__(self, limits: ArchiveLimits, scratch: Path, at_once: int = max(1, (os.cpu_count() or 1) // 2)) -> None:
         self.limits, self.scratch = limits, scratch
         self._turns = asyncio.Semaphore(at_once)
+        self.aside_bytes = 0
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are put aside; ``release`` them. Raises Unavailable when there are too many."""
+        if self.aside_bytes + size > MAX_ASIDE:
+            raise Unavailable("Too many archives are being looked into just now.")
+        self.aside_bytes += size
+
+    def release(self, size: int) -> None:
+        self.aside_bytes -= size
 
     def scratch_file(self) -> BinaryIO:
         """An empty file without a name: whatever happens to the gateway, it leaves nothing. Raises Unavailable."""

@@ -65,6 +65,7 @@ class Inspection:
         self._checks, self._path = checks, path
         self._look = Look(path)
         self._aside: BinaryIO | None = None
+        self._aside_bytes = 0
         self._begun: list[bytes] = []
         self._known = False
 
@@ -89,6 +90,8 @@ class Inspection:
 
     def _write(self, chunk: bytes) -> None:
         assert self._aside is not None
+        self._checks.reserve(len(chunk))
+        self._aside_bytes += len(chunk)
         try:
             self._aside.write(chunk)
         except OSError as error:
@@ -120,6 +123,8 @@ class Inspection:
     def close(self) -> None:
         if self._aside is not None:
             self._aside.close()
+            self._checks.release(self._aside_bytes)
+            self._aside_bytes = 0
 
 
 async def _read(file: BinaryIO | None) -> AsyncIterator[bytes]:

@@ -45,6 +45,14 @@ def describe(artifact: Artifact) -> Json:
     return {"path": artifact.path, "sha256": artifact.sha256, "size": artifact.size}
 
 
+def _is_pattern(path: str) -> bool:
+    try:
+        check_pattern(path)
+    except PathRefused:
+        return False
+    return True
+
+
 async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
     stream = link.open_file({"cmd": "list", "root": root, "max_entries": LIST_ENTRIES})
     data = bytearray()
@@ -213,6 +221,9 @@ class Keeper:
         Waits for a persist under way: one that read the file before the upload must not write its row behind this one.
         """
         path = version.path
+        rows = await self._records.list_declarations(self._session_id)
+        if not declarations_of(rows).decide(path)[0]:
+            await self._records.put_declaration(DeclarationRow(self._session_id, check_pattern(path), True, "upload", self._clock.now()))
         async with self._lock:
             latest = {a.path: a for a in await self._records.list_artifacts(self._session_id)}.get(path)
             artifact = await self._keep(version, latest, generation, "")
@@ -231,12 +242,7 @@ class Keeper:
         others = [a.size for a in await self._records.list_artifacts(self._session_id) if a.path != path]
         if size > self._limits.file_bytes or len(others) >= self._limits.files or sum(others) + size > self._limits.session_bytes:
             return False
-        if not kept and not own and len(rows) < MAX_DECLARATIONS and not set("*?") & set(path):
-            with contextlib.suppress(PathRefused):  # as a pattern it would be too long
-                row = DeclarationRow(self._session_id, check_pattern(path), True, "upload", self._clock.now())
-                await self._records.put_declaration(row)
-                kept = True
-        return kept
+        return kept or (not own and len(rows) < MAX_DECLARATIONS and "*" not in path and _is_pattern(path))
 
     def _note_input(self, artifact: Artifact) -> None:
         if artifact.path.startswith(IN):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -179,6 +180,15 @@ def test_a_size_is_refused_before_all_of_it_is_unpacked() -> None:
 def test_it_says_where_and_shows_no_hidden_characters() -> None:
     assert looked(zipped(("ok", b"x"), ("a/../../b", b"x"))).where == "a/../../b"
     assert looked(zipped(("a\u202egpj", b"x"), ("b\x1b[31m", b"x"))).where == "b\\x1b[31m"
+
+
+def test_a_full_disk_says_nothing_about_the_archive() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        check(io.BytesIO(nested(1)), LIMITS, Full)
 
 
 def test_memory_stays_small_whatever_comes() -> None:

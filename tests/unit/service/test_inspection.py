@@ -193,6 +193,28 @@ async def test_an_archive_that_cannot_be_looked_into_now_is_not_let_in(tmp_path:
         assert (await access.write_file("a.csv", 3, chunks(b"a,b"), overwrite=False))["artifact_id"]
 
 
+async def test_archives_put_aside_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.service.archive_worker.MAX_ASIDE", 3 * MIB)
+    data = gzip.compress(os.urandom(2 * MIB))
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        checks, go = r.gateway.world.inspector._checks, asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield data[:-10]
+            await go.wait()
+            yield data[-10:]
+
+        first = asyncio.get_running_loop().create_task(access.write_file("a.gz", len(data), slow(), overwrite=False))
+        await until(lambda: checks.aside_bytes)
+        with pytest.raises(Unavailable):
+            await access.write_file("b.gz", len(data), chunks(data), overwrite=False)
+        go.set()
+        assert (await first)["artifact_id"] and checks.aside_bytes == 0
+        assert (await access.write_file("b.gz", len(data), chunks(data), overwrite=False))["artifact_id"]
+        assert checks.aside_bytes == 0
+
+
 # --- what code made -----------------------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,9 @@ async def test_an_upload_outside_counts_as_declared_until_its_user_says_otherwis
         access = await r.session()
         assert (await access.write_file("work/a.csv", 1, chunks(b"1"), overwrite=False))["artifact_id"]
         assert [(d["pattern"], d["keep"], d["source"]) for d in await access.declarations()] == [("work/a.csv", True, "upload")]
+        with pytest.raises(ArtifactRejected):
+            await access.write_file("work/b.csv", len(PNG), chunks(PNG), overwrite=False)
+        assert len(await access.declarations()) == 1, "what was refused declares nothing"
         await access.declare("private/**", False, "rest")
         await access.declare("in/secret.csv", False, "rest")
         for path in ("private/a.csv", "in/secret.csv"):
