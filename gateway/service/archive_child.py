@@ -6,6 +6,7 @@ archive, and cannot write a file larger than an archive may unpack to (nor, unle
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -41,4 +42,5 @@ def confine(limits: ArchiveLimits) -> None:
         (resource.RLIMIT_NOFILE, 32), (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_CORE, 0),
     ):  # fmt: skip
         resource.setrlimit(what, (most, most))
-    os.nice(10)
+    with contextlib.suppress(PermissionError):  # a service manager's filter of system calls may forbid it; it bounds nothing
+        os.nice(10)

@@ -126,6 +126,14 @@ except MemoryError:
         assert await process.wait() == 0
 
 
+async def test_a_filter_of_system_calls_as_in_the_shipped_unit_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gateway.service import archive_worker
+
+    forbid = "import os\ndef nice(by): raise PermissionError(1, 'no')\nos.nice = nice\n"
+    monkeypatch.setattr(archive_worker, "_CODE", forbid + archive_worker._CODE)
+    assert (await looked(ArchiveChecks(ArchiveLimits(), tmp_path), GOOD)).rule is None
+
+
 async def test_a_process_that_fails_says_nothing_about_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = ArchiveChecks(ArchiveLimits(), tmp_path)
     monkeypatch.setattr("gateway.service.archive_worker._CODE", "raise SystemExit(3)")
