@@ -41,6 +41,8 @@ def confine(limits: ArchiveLimits) -> None:
         (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_FSIZE, limits.unpacked_bytes),
         (resource.RLIMIT_NOFILE, 32), (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_CORE, 0),
     ):  # fmt: skip
-        resource.setrlimit(what, (most, most))
+        _, hard = resource.getrlimit(what)
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (least, least))
     with contextlib.suppress(PermissionError):  # a service manager's filter of system calls may forbid it; it bounds nothing
         os.nice(10)
