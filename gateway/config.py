@@ -73,6 +73,7 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: str = Downloads.CHECKED
+    pictures: str = "stored"
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)

@@ -203,6 +203,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
             Variable("SANDGLASS_ARCHIVE_NESTING", "archives.nesting", count(0, 16), "archives around an archive (a workbook is one)"),
             Variable("SANDGLASS_ARCHIVE_CPU", "archives.cpu_s", duration(1, HOUR), "processor time for looking into one"),
             Variable(
+                "SANDGLASS_PICTURES",
+                "pictures",
+                choice("stored", "anew"),
+                "how pictures are handed out: as they are stored, or encoded anew, each in a sandbox of its own",
+            ),
+            Variable(
                 "SANDGLASS_DOWNLOADS",
                 "downloads",
                 choice("all", "checked", "known"),

@@ -33,6 +33,7 @@ class Rule(StrEnum):
     RATIO = "archive_ratio"
     NESTING = "archive_nesting"
     SLOW = "archive_slow"
+    PICTURE = "picture_unreadable"
 
     @property
     def sentence(self) -> str:
@@ -57,6 +58,7 @@ _SENTENCES = {
     Rule.RATIO: "The archive unpacks to far more than its own size.",
     Rule.NESTING: "Archives lie within archives more deeply than is allowed.",
     Rule.SLOW: "Looking into the archive takes too long.",
+    Rule.PICTURE: "The picture could not be decoded and encoded anew (32 MiB and 100 million pixels at the most).",
 }
 
 

@@ -217,12 +217,13 @@ class Access:
         s = self._s
         path = clean_path(path)
         if s.sandbox is not None and s.core.state is SessionState.ACTIVE and s.sandbox.link.lost is None:
-            async for chunk in s.world.inspector.admitted(path, read_sandbox(s.sandbox.link, path, s.profile.limits.workspace_bytes)):
+            chunks = read_sandbox(s.sandbox.link, path, s.profile.limits.workspace_bytes)
+            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures):
                 yield chunk
             return
         artifact = await s.keeper.latest(path)
-        await s.world.inspector.admit(artifact)
-        async for chunk in s.keeper.read_artifact(artifact):
+        _, stored = await s.world.handed_out(artifact)
+        async for chunk in stored:
             yield chunk
 
     async def write_file(self, path: str, size: int, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:

@@ -12,7 +12,6 @@ from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
 from .access import artifact_json, file_json
 from .api import Attachment, Sink
-from .storing import artifact_key
 from .telling import notice_json
 from .views import ended_json
 from .world import World
@@ -61,8 +60,8 @@ class EndedAccess:
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
         artifact = await self._latest(clean_path(path))
-        await self._world.inspector.admit(artifact)
-        async for chunk in self._world.store.read(artifact_key(artifact)):
+        _, chunks = await self._world.handed_out(artifact)
+        async for chunk in chunks:
             yield chunk
 
     async def declarations(self) -> list[Json]:

@@ -22,7 +22,6 @@ from .disposal import Disposal
 from .ended import EndedAccess
 from .live import LiveSession
 from .sandboxes import profile_json
-from .storing import artifact_key
 from .users import Users
 from .views import ended_json
 from .world import World
@@ -221,8 +220,8 @@ class Gateway:
         found = await self.world.records.get_artifact(artifact_id)
         if found is None or not principal.owns(found.tenant, found.user):
             raise NotFound("There is no such artifact.")
-        await self.world.inspector.admit(found)
-        return artifact_json(found), self.world.store.read(artifact_key(found))
+        size, chunks = await self.world.handed_out(found)
+        return artifact_json(found) | {"size": size}, chunks
 
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
         """At once, by its owner or an admin: nobody finds it any more when this returns. The newest version's path goes with it.

@@ -18,6 +18,7 @@ from ..domain.paths import printable
 from ..errors import ArtifactRejected, SandglassError
 from ..ports import ObjectStore, Records
 from .archive_worker import ArchiveChecks, cannot
+from .pictures import Pictures
 from .sniffing import Look
 from .storing import Patience, read_stored
 from .tasks import Tasks
@@ -34,6 +35,8 @@ class InspectionRules:
 
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: Downloads = Downloads.CHECKED
+    pictures: str = ""
+    """Profile of the sandboxes in which pictures are encoded anew; empty: they are handed out as they were stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,13 @@ class Inspector:
 
     # --- what may be downloaded ---------------------------------------------------------------------------------------
 
-    async def admit(self, artifact: Artifact) -> None:
-        """Raises ArtifactRejected when the policy keeps it from being downloaded, Unavailable when that cannot be said now."""
-        if self._downloads is not Downloads.ALL:
-            judged = await self.judged(artifact)
-            self._refuse(artifact.path, Finding(judged.mime, None if judged.verdict == OK else Rule(judged.verdict)))
+    async def admit(self, artifact: Artifact) -> Artifact:
+        """With its verdict. Raises ArtifactRejected when the policy holds it back, Unavailable when that cannot be said now."""
+        if self._downloads is Downloads.ALL:
+            return artifact
+        judged = await self.judged(artifact)
+        self._refuse(artifact.path, Finding(judged.mime, None if judged.verdict == OK else Rule(judged.verdict)))
+        return judged
 
     def held_back(self, artifact: Artifact) -> str:
         """Why it would not be handed out, a sentence; empty where it would be, or is still to be looked into."""
@@ -206,12 +211,12 @@ class Inspector:
         if rule is not None:
             raise replace(found, rule=rule).refusal(path)
 
-    async def admitted(self, path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """A file's bytes, once it is known that it may be downloaded: an archive after all of it was looked into.
+    async def admitted(self, path: str, chunks: AsyncIterator[bytes], pictures: Pictures) -> AsyncIterator[bytes]:
+        """A file's bytes, once it is known that it may be downloaded: an archive after all of it was looked into, a picture anew.
 
         Raises ArtifactRejected or Unavailable before the first of them.
         """
-        if self._downloads is Downloads.ALL:
+        if self._downloads is Downloads.ALL and not pictures.concerns_any:
             async for chunk in chunks:
                 yield chunk
             return
@@ -230,15 +235,29 @@ class Inspector:
                 if known:
                     self._refuse(path, inspection.early())
                     let_in = True
+                    if pictures.concerns(inspection.early().mime):
+                        yield await pictures.clean(path, inspection.early().mime, _chained(held, chunks))
+                        return
                     for each in held:
                         yield each
                     held.clear()
             if not let_in:
-                self._refuse(path, await inspection.finding())
+                found = await inspection.finding()
+                self._refuse(path, found)
+                if pictures.concerns(found.mime):
+                    yield await pictures.clean(path, found.mime, _all(held))
+                    return
                 async for chunk in inspection.content() if inspection.is_archive else _all(held):
                     yield chunk
         finally:
             inspection.close()
+
+
+async def _chained(held: list[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in held:
+        yield chunk
+    async for chunk in chunks:
+        yield chunk
 
 
 async def _all(chunks: list[bytes]) -> AsyncIterator[bytes]:

@@ -111,6 +111,23 @@ async def read_stored(store: ObjectStore, patience: Patience, artifact: Artifact
         yield chunk
 
 
+async def store_whole(store: ObjectStore, patience: Patience, key: str, data: bytes) -> None:
+    """An object of a few bytes. Raises StoreUnavailable."""
+    writer = await patience.of(store.writer(key))
+    try:
+        await patience.of(writer.write(data), len(data))
+        await patience.of(writer.commit(), len(data))
+    except BaseException:
+        with contextlib.suppress(StoreUnavailable):
+            await patience.of(writer.abort())
+        raise
+
+
+def derived_key(artifact: Artifact) -> str:
+    """Where the copy of a picture lies that is handed out."""
+    return artifact_key(artifact).replace("artifacts/", "derived/", 1)
+
+
 def artifact_key(artifact: Artifact) -> str:
     return object_key(artifact.tenant, artifact.user, artifact.artifact_id)
 

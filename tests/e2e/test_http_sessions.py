@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 import requests
@@ -235,3 +236,33 @@ plt.plot([1, 2]); plt.savefig("out/plot.png"); plt.savefig("out/plot.svg"); plt.
     assert restored == {path: a["sha256"] for path, a in artifacts.items()}
     gateway.call("DELETE", good, expect=204)
     assert gateway.call("GET", link).status_code == 404
+
+
+def test_pictures_are_encoded_anew(start_gateway: Callable[..., Gateway]) -> None:
+    gateway = start_gateway(SANDGLASS_PICTURES="anew")
+    session = gateway.call("POST", "/api/v1/sessions", {}, expect=201).json()["session_id"]
+    root = f"/api/v1/sessions/{session}/files"
+    code = """
+import os; os.makedirs("out", exist_ok=True)
+from PIL import Image
+picture = Image.new("RGBA", (40, 30), (10, 200, 30, 128))
+picture.save("out/a.png"); picture.convert("RGB").save("out/a.jpg", exif=b"Exif\\0\\0secret place"); picture.convert("P").save("out/a.gif")
+picture.save("out/a.webp")
+[open(f"out/a.{kind}", "ab").write(b"<script>hidden</script>") for kind in ("png", "jpg", "gif", "webp")]
+open("out/fake.png", "wb").write(b"\\x89PNG\\r\\n\\x1a\\n" + b"x" * 5000)
+"""
+    assert gateway.run_code(session, code)["exit_reason"] == "ok"
+    for kind, begins in (("png", b"\x89PNG"), ("jpg", b"\xff\xd8\xff"), ("gif", b"GIF8"), ("webp", b"RIFF")):
+        picture = gateway.call("GET", f"{root}/out/a.{kind}", expect=200).content
+        assert picture.startswith(begins) and b"hidden" not in picture and b"secret" not in picture
+    refused = gateway.call("GET", f"{root}/out/fake.png")
+    assert (refused.status_code, refused.json()["rule"]) == (422, "picture_unreadable")
+    gateway.call("POST", f"/api/v1/sessions/{session}/recycle", expect=202)
+    gateway.wait_state(session, "dormant")
+    ids = {a["path"]: a for a in gateway.call("GET", f"/api/v1/sessions/{session}/artifacts").json()["artifacts"]}
+    stored = ids["out/a.png"]
+    for _ in range(2):
+        got = gateway.call("GET", f"/api/v1/artifacts/{stored['artifact_id']}", expect=200)
+        assert got.content.startswith(b"\x89PNG") and b"hidden" not in got.content
+    original = gateway.run_code(session, "import hashlib; print(hashlib.sha256(open('out/a.png', 'rb').read()).hexdigest())")
+    assert original["stdout"].strip() == stored["sha256"]
