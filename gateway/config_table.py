@@ -190,6 +190,39 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         ),
     ),
     (
+        "Archives and downloads",
+        (
+            Variable(
+                "SANDGLASS_ARCHIVE_UNPACKED",
+                "archives.unpacked_bytes",
+                size(MIB, 64 * GIB),
+                "what an archive may unpack to, with those within it",
+            ),
+            Variable(
+                "SANDGLASS_ARCHIVE_RATIO",
+                "archives.ratio",
+                count(2, 1_000_000),
+                "by how much more than its own size, once that is past 16 MiB",
+            ),
+            Variable("SANDGLASS_ARCHIVE_ENTRIES", "archives.entries", count(1, 10_000_000), "entries, with those of archives within it"),
+            Variable("SANDGLASS_ARCHIVE_DEPTH", "archives.depth", count(0, 1000), "folders above an entry"),
+            Variable("SANDGLASS_ARCHIVE_NESTING", "archives.nesting", count(0, 16), "archives around an archive (a workbook is one)"),
+            Variable("SANDGLASS_ARCHIVE_CPU", "archives.cpu_s", duration(1, HOUR), "processor time for looking into one"),
+            Variable(
+                "SANDGLASS_PICTURES",
+                "pictures",
+                choice("stored", "anew"),
+                "how pictures are handed out: as they are stored, or encoded anew, each in a sandbox of its own",
+            ),
+            Variable(
+                "SANDGLASS_DOWNLOADS",
+                "downloads",
+                choice("all", "checked", "known"),
+                "what may be downloaded; checked: no program and no bad archive; known: no false name and no unknown type either",
+            ),
+        ),
+    ),
+    (
         "What goes by age (each stays at least so long, and up to three hours longer)",
         (
             Variable(

@@ -22,6 +22,7 @@ from .backends.s3_store import S3Store
 from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
+from .domain.inspection import Downloads
 from .domain.model import EndReason, Profile
 from .domain.session_events import RecycleRequested
 from .errors import SandglassError
@@ -34,6 +35,7 @@ from .service import garbage
 from .service.adoption import Adoption
 from .service.deadlines import Deadlines
 from .service.gateway import Gateway
+from .service.inspection import InspectionRules
 from .service.monitor import LEASE_TTL_S, Monitor
 from .service.pool import Pool
 from .service.sandboxes import Sandboxes
@@ -131,6 +133,7 @@ class Server:
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
             s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention,
+            inspection=InspectionRules(s.archives, Downloads(s.downloads), default_profile(s, problems) if s.pictures == "anew" else ""),
         )  # fmt: skip
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)

@@ -219,6 +219,9 @@ class SqliteRecords(RetentionTables, UserTables, AuditTables):
         found = self._db.first(select("artifacts", ARTIFACT) + "WHERE artifact_id = ? AND doomed_at IS NULL", (artifact_id,))
         return None if found is None else Artifact(**members(found, ARTIFACT))
 
+    async def judge_artifact(self, artifact_id: str, mime: str, verdict: str) -> None:
+        self._db.run("UPDATE artifacts SET mime = ?, verdict = ? WHERE artifact_id = ?", (mime, verdict, artifact_id))
+
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         gone = Artifact("", session_id, "", "", path, "", 0, "", 0, at)
         self._add_version(gone, None, deleted=True)

@@ -167,5 +167,7 @@ CREATE TABLE revocations (
 """
 """Either ``token_id``, or ``tenant`` and ``user``; the others are empty."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS)
+_VERDICTS = "ALTER TABLE artifacts ADD COLUMN verdict TEXT NOT NULL DEFAULT '';"
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS, _VERDICTS)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

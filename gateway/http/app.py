@@ -63,6 +63,8 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{S}/declarations", sessions.DeclarationsHandler),
         (f"{S}/artifacts", files.ArtifactsHandler),
         (rf"{V1}/artifacts/{ID}", files.ArtifactHandler),
+        (rf"{V1}/artifacts/{ID}/link", files.ArtifactLinkHandler),
+        (rf"{V1}/artifacts/{ID}/download", files.ArtifactDownloadHandler),
         (f"{V1}/admin/sessions", admin.AdminSessionsHandler),
         (rf"{V1}/admin/sessions/{ID}", admin.AdminSessionHandler),
         (rf"{V1}/admin/sessions/{ID}/end", admin.AdminEndHandler),

@@ -19,7 +19,6 @@ from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
 from .disposal import Disposal
 from .ended import EndedAccess
-from .keeping import artifact_key
 from .live import LiveSession
 from .oversight import Oversight
 from .sandboxes import profile_json
@@ -186,7 +185,8 @@ class Gateway:
         found = await self.world.records.get_artifact(artifact_id)
         if found is None or not principal.owns(found.tenant, found.user):
             raise NotFound("There is no such artifact.")
-        return artifact_json(found), self.world.store.read(artifact_key(found))
+        size, chunks = await self.world.handed_out(found)
+        return artifact_json(found) | {"size": size}, chunks
 
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
         """At once, by its owner or an admin: nobody finds it any more when this returns. The newest version's path goes with it.

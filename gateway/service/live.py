@@ -63,6 +63,7 @@ class LiveSession:
         self.keeper = Keeper(
             world.records, world.store, world.clock,
             session_id=row.session_id, tenant=row.tenant, user=row.user, limits=world.keep,
+            judge=world.inspector.judge_soon,
         )  # fmt: skip
         self.runs = Runs(self)
         self.traffic = Traffic(self)

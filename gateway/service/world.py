@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..domain.files import PersistLimits
-from ..domain.model import Profile
+from ..domain.model import Artifact, Profile
 from ..domain.retention import Retention
 from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
+from .inspection import InspectionRules, Inspector
+from .pictures import Pictures
 from .pool import Pool
 from .sandboxes import Sandboxes
+from .storing import artifact_key
 from .tally import Tally
 from .tasks import Tasks
 
@@ -59,6 +62,20 @@ class World:
     retention: Retention = field(default_factory=Retention)
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
+    inspection: InspectionRules = field(default_factory=InspectionRules)
+    inspector: Inspector = field(init=False)
+    pictures: Pictures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection)
+        self.pictures = Pictures(self, self.inspection.pictures)
+
+    async def handed_out(self, artifact: Artifact) -> tuple[int, AsyncIterator[bytes]]:
+        """Size and bytes of a stored file as a download gives them. Raises ArtifactRejected, Unavailable, NotFound."""
+        judged = await self.inspector.admit(artifact)
+        if self.pictures.concerns(judged.mime):
+            return await self.pictures.derived(judged)
+        return artifact.size, self.store.read(artifact_key(artifact))
 
     @property
     def tally(self) -> Tally:

@@ -214,6 +214,13 @@ class MemoryRecords(MemoryUpkeep):
             return None
         return next((found for found, gone in self._artifacts if found.artifact_id == artifact_id and not gone), None)
 
+    async def judge_artifact(self, artifact_id: str, mime: str, verdict: str) -> None:
+        self._serve()
+        self._artifacts[:] = [
+            (replace(found, mime=mime, verdict=verdict) if found.artifact_id == artifact_id and not gone else found, gone)
+            for found, gone in self._artifacts
+        ]
+
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         self._serve(session_id)
         gone = Artifact("", session_id, "", "", path, "", 0, "", 0, at)

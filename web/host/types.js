@@ -122,6 +122,7 @@
  * @property {boolean} stored
  * @property {string} [stored_at]
  * @property {string} [sha256]
+ * @property {string} [held_back]
  *
  * @typedef {{files: WorkspaceFile[], refused: {path: string, reason: string}[], live: boolean, truncated: boolean}} FileList
  * @typedef {{pattern: string, keep: boolean, source: string, created_at: string}} Declaration
