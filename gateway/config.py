@@ -24,6 +24,7 @@ from .config_values import BadValue, show_size
 from .domain.files import PersistLimits
 from .domain.model import Lifetimes, Limits
 from .domain.retention import Retention
+from .domain.transcript import Transcripts
 from .logs import LogSettings
 from .service import world
 
@@ -69,6 +70,7 @@ class Settings:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     caps: Caps = field(default_factory=Caps)
     retention: Retention = field(default_factory=Retention)
+    transcripts: Transcripts = field(default_factory=Transcripts)
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..domain.model import Artifact
 from ..errors import Conflict
 from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from .records_cells import CellTables
 from .records_db import Database
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
@@ -43,7 +44,7 @@ _PUT_EXECUTION = upsert("executions", EXECUTION, "execution_id")
 _PUT_DECLARATION = upsert("declarations", DECLARATION, "session_id, pattern")
 
 
-class SqliteRecords(RetentionTables, UserTables):
+class SqliteRecords(RetentionTables, UserTables, CellTables):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:

@@ -16,6 +16,7 @@ from ..domain.session_commands import KillUser, Persist
 from ..domain.session_events import SandboxGone, StartFailed
 from ..errors import SandglassError
 from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
+from . import rebuild
 from .gateway import Gateway
 from .live import LiveSession
 
@@ -84,6 +85,8 @@ class Adoption:
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
+        session.transcript.forget_before = data.get("forget_before", 0)
+        rebuild.restored(session, data.get("rebuild"))
         await session.telling.load()
 
     async def run(self) -> None:

@@ -12,6 +12,7 @@ from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
 from .access import artifact_json
 from .api import Attachment, Sink
+from .document import Document
 from .keeping import artifact_key
 from .telling import notice_json
 from .views import ended_json
@@ -68,6 +69,19 @@ class EndedAccess:
         artifact = await self._latest(clean_path(path))
         async for chunk in self._world.store.read(artifact_key(artifact)):
             yield chunk
+
+    @property
+    def document(self) -> Document:
+        return Document(self._world, self._row, None)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._over()
+
+    def rebuild_json(self) -> Json:
+        self._over()
+
+    def stop_rebuild(self) -> None:
+        self._over()
 
     async def declarations(self) -> list[Json]:
         rows = await self._world.records.list_declarations(self.session_id)

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
+from ..domain.rebuild import Rebuild
 from ..domain.session import Session, step, timers
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
@@ -29,6 +30,7 @@ from .sandboxes import Sandbox
 from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
+from .transcript import Transcript
 from .views import session_json
 from .world import World
 
@@ -61,6 +63,8 @@ class LiveSession:
             session_id=row.session_id, tenant=row.tenant, user=row.user, limits=world.keep,
         )  # fmt: skip
         self.runs = Runs(self)
+        self.transcript = Transcript(self)
+        self.rebuild: Rebuild | None = None
         self.traffic = Traffic(self)
         self.telling = Telling(self)
         self.teller = Teller(self)
@@ -241,7 +245,8 @@ class LiveSession:
             "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran,
+            "kernel_info": self.kernel_info, "ran": self.ran, "forget_before": self.transcript.forget_before,
+            "rebuild": self.rebuild.to_row() if self.rebuild else None,
         }  # fmt: skip
         return replace(row)
 
@@ -352,7 +357,9 @@ class LiveSession:
         self.announce_soon()
 
     def lose_variables(self, reason: str) -> None:
-        self.lost_variables, self.lost_because = self.variables, reason
+        if self.variables or self.ran or reason == "restart":
+            # else this life lost nothing: what the one before it lost is what is missing still
+            self.lost_variables, self.lost_because = self.variables, reason
         self.variables, self.variables_more, self.variables_at = [], 0, None
         self.restored = []
         self.kernel_ready = False

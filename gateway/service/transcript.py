@@ -1,0 +1,135 @@
+"""The transcript of one session: written as its executions finish, read and deleted by its owner (docs/adr/0009).
+
+A cell is recorded before its execution is recorded as finished, so that an execution that a kill cut off there is finished,
+and its cell recorded, by the next gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..domain.cell_outputs import CellOutputs, encoded_bytes
+from ..domain.transcript import MAX_CELLS, Cell, Policy
+from ..errors import SandglassError, Unavailable
+from ..jsonio import dumps
+from ..protocol import jupyter
+from .journal import EntryKind, Flag, Head, Journal
+
+if TYPE_CHECKING:
+    from .live import LiveSession
+    from .runs import Run
+
+log = logging.getLogger("sandglass.transcript")
+Json = dict[str, Any]
+SETTLE_S = 5.0
+SLICE = 200
+"""Journal entries looked at in one turn of the loop."""
+LARGEST = 4
+"""A message so many times a cell's bound is not even read."""
+LAST = 8
+"""Of what was not read for want of room, the last messages are: the error is among them."""
+_NO_OUTPUT = Flag.REPLY | Flag.BUSY | Flag.IDLE | Flag.INPUT
+
+
+async def gather(journal: Journal, msg_id: str, first: int, last: int, most: int) -> CellOutputs:
+    """The outputs of a request behind the entry ``first``, up to ``last``; ``most``: bytes. Raises StoreUnavailable."""
+    out = CellOutputs(most)
+    skipped: deque[Head] = deque(maxlen=LAST)
+    for number, head in enumerate(journal.scan(first), 1):
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+        if head.index > last:
+            break
+        if head.parent != msg_id or head.kind is not EntryKind.MESSAGE or head.target or head.flags & _NO_OUTPUT:
+            continue
+        if head.length > LARGEST * most or (out.full and head.flags & Flag.OUTPUT):
+            out.leave(head.length)
+            skipped.append(head)
+        else:
+            _take(out, journal, head)
+    for head in skipped:
+        if head.length <= LARGEST * most:
+            _take(out, journal, head, only="error")
+    return out
+
+
+def _take(out: CellOutputs, journal: Journal, head: Head, only: str = "") -> None:
+    entries = journal.read(head.index - 1, max_entries=1)
+    if not entries or entries[0].index != head.index:
+        return
+    try:
+        message = jupyter.decode(bytes(entries[0].body))
+        kind, content = message.msg_type, message.content
+    except ValueError:
+        return  # it comes from user code, and hurts only its own transcript
+    if only and kind != only:
+        return
+    if only:
+        out.leave(-head.length)
+    out.take(kind, content)
+
+
+class Transcript:
+    """The writer of a living session. ``forget_before``: journal entries that go, too, once nothing runs; 0 for none."""
+
+    def __init__(self, session: LiveSession) -> None:
+        self._s = session
+        self.forget_before = 0
+
+    @property
+    def policy(self) -> Policy:
+        return self._s.world.transcripts.of(self._s.row.tenant)
+
+    async def keep(self, run: Run) -> None:
+        """Record a finished execution as the policy says."""
+        policy = self.policy
+        if policy is not Policy.OFF and not run.silent:
+            try:
+                cell = await self._cell(run, policy)
+                caps = self._s.world.caps
+                await self._s.insist(lambda: self._s.world.records.put_cell(cell, caps.transcript_bytes, MAX_CELLS))
+            except SandglassError as error:
+                log.error("a cell is missing in a transcript", extra={"execution": run.row.execution_id, "why": error.code})
+        self.forget_journal(run)
+
+    async def _cell(self, run: Run, policy: Policy) -> Cell:
+        row, caps = run.row, self._s.world.caps
+        try:
+            found = await gather(self._s.journal, row.msg_id, row.data.get("first", 0), row.data["last"], caps.cell_bytes)
+            outputs, left_out = found.finished(), found.left_out
+        except SandglassError as error:
+            log.warning("the output of a cell cannot be read", extra={"execution": row.execution_id, "why": error.code})
+            outputs, left_out = [], run.output_bytes
+        full = policy is Policy.FULL
+        return Cell(
+            execution_id=row.execution_id, session_id=row.session_id, generation=row.generation, source=row.source,
+            exit_reason=row.exit_reason, created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at or row.created_at,
+            execution_count=row.data.get("execution_count"), code_sha256=row.code_sha256,
+            outputs_sha256=hashlib.sha256(dumps(outputs)).hexdigest(), code_bytes=encoded_bytes(run.code) if full else 0,
+            output_bytes=encoded_bytes(outputs) if full and outputs else 0, left_out=left_out + run.dropped_bytes,
+            code=run.code if full else None, outputs=outputs if full else [],
+        )  # fmt: skip
+
+    async def settled(self) -> None:
+        """Wait until every execution that has finished is in the transcript. Raises Unavailable while the records take nothing."""
+        self._s.runs.settle()
+        try:
+            await asyncio.wait_for(self._s.runs.closed(), SETTLE_S)
+        except TimeoutError:
+            raise Unavailable("What was run last is not recorded yet.") from None
+
+    def forget(self) -> None:
+        """What the journal holds until now goes as well: at once, or when what runs has ended (its client may still need it)."""
+        self.forget_before = self._s.journal.cut()
+        self.forget_journal(None)
+        self._s.save()
+
+    def forget_journal(self, ending: Run | None) -> None:
+        if self.forget_before and not self._s.runs.busy_but(ending):
+            self._s.journal.drop_before(self.forget_before)
+            self.forget_before = 0
+            self._s.save_soon()
