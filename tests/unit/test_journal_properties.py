@@ -74,6 +74,16 @@ class JournalMachine(RuleBasedStateMachine):
             self.journal.close()
         self.journal = self._open()
 
+    @rule(later=st.integers(0, 3))
+    def forget(self, later: int) -> None:
+        """Everything until now goes, and nothing that comes after."""
+        boundary = self.journal.cut()
+        assert boundary == self.journal.last_index + 1
+        for _ in range(later):
+            self.append(10, "")
+        self.journal.drop_before(boundary)
+        assert self.journal.first_index == boundary
+
     @rule()
     def release(self) -> None:
         self.journal.release()
