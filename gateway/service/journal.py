@@ -230,7 +230,7 @@ class Journal:
                     most = max_entries - len(found)
                     entries, left = segment.read(fd, offset, index, left, most, first=not found)
                     found += entries
-        if not found and after < self.last_index and self._segments:
+        if not found and max(after + 1, self.first_index) <= self.last_index:
             # Never an empty answer here: a reader that waits for the rest would ask again for ever.
             raise StoreUnavailable("A part of a session's journal cannot be read.")
         return found

@@ -49,7 +49,7 @@ class JournalMachine(RuleBasedStateMachine):
         begin = max(self.cursor + 1, self.journal.first_index)
         found = self.journal.read(self.cursor, max_bytes=size, max_entries=entries)
         assert [entry.index for entry in found] == list(range(begin, begin + len(found)))
-        assert bool(found) == (self.cursor < self.journal.last_index)
+        assert bool(found) == (begin <= self.journal.last_index)
         assert all(entry.body == self.bodies[entry.index] for entry in found)
         assert len(found) == 1 or sum(len(entry.body) for entry in found) <= size
         self.cursor = found[-1].index if found else self.cursor
