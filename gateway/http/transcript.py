@@ -24,7 +24,7 @@ class TranscriptHandler(Authenticated):
         after, limit = self._number("after", 0), self._number("limit", PAGE_CELLS)
         outputs = self.flag("outputs") if self.get_query_argument("outputs", "") else True
         session = await self.session_of(session_id, ended=True)
-        self.answer(await session.document.to_json(after=after, limit=max(1, limit), outputs=outputs))
+        self.answer(await session.document.to_json(after=after, limit=limit, outputs=outputs))
 
     async def delete(self, session_id: str) -> None:
         require_scope(self.caller, "sessions:write")

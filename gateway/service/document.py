@@ -57,6 +57,8 @@ class Document:
         caps, shown, size, following = self._world.caps, list[Json](), 0, None
         async with aclosing(self.cells(after, outputs=outputs)) as cells:
             async for cell in cells:
+                if limit <= 0:
+                    break  # only what is said of the whole is wanted
                 size += cell.code_bytes + (cell.output_bytes if outputs else 0)
                 if shown and (len(shown) >= min(limit, PAGE_CELLS) or size > PAGE_BYTES):
                     following = after
@@ -64,7 +66,7 @@ class Document:
                 shown.append(_cell_json(cell, outputs))
                 after = cell.place
         count, held = await self._world.records.count_cells(self._row.session_id)
-        if self._live is not None and not outputs:
+        if self._live is not None and shown and not outputs:
             known = [cell async for cell in self.cells(outputs=False)]
             again = {c.execution_id for c in suggested(known, self._live.core.generation, self._live.rebuild)}
             shown = [cell | {"suggested": cell["execution_id"] in again} for cell in shown]
