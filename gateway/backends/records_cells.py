@@ -21,9 +21,12 @@ class CellTables:
     _db: Database
 
     async def put_cell(self, cell: Cell, most_bytes: int, most_cells: int) -> None:
+        self._db.run(_PUT, values(cell, _NAMES))
+        count, size = self._held(cell.session_id)
+        if count <= most_cells and size <= most_bytes:
+            return
+        # a kill before this leaves a transcript over its bound until the next cell
         with self._db.transaction():
-            self._db.run(_PUT, values(cell, _NAMES))
-            count, size = self._held(cell.session_id)
             if size > most_bytes:
                 size -= self._drop_outputs(cell.session_id, size - most_bytes)
             if count > most_cells or size > most_bytes:

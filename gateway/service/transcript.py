@@ -17,7 +17,7 @@ from ..domain.transcript import MAX_CELLS, Cell, Policy
 from ..errors import SandglassError, Unavailable
 from ..jsonio import dumps
 from ..protocol import jupyter
-from .journal import EntryKind, Flag, Head, Journal
+from .journal import Entry, EntryKind, Flag, Head, Journal
 
 if TYPE_CHECKING:
     from .live import LiveSession
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("sandglass.transcript")
 Json = dict[str, Any]
 SETTLE_S = 5.0
-SLICE = 200
+SLICE = 100
 """Journal entries looked at in one turn of the loop."""
-LARGEST = 4
-"""A message so many times a cell's bound is not even read."""
 LAST = 8
 """Of what was not read for want of room, the last messages are: the error is among them."""
+SMALL = 64 * 1024
 _NO_OUTPUT = Flag.REPLY | Flag.BUSY | Flag.IDLE | Flag.INPUT
 
 
@@ -39,38 +38,71 @@ async def gather(journal: Journal, msg_id: str, first: int, last: int, most: int
     """The outputs of a request behind the entry ``first``, up to ``last``; ``most``: bytes. Raises StoreUnavailable."""
     out = CellOutputs(most)
     skipped: deque[Head] = deque(maxlen=LAST)
-    for number, head in enumerate(journal.scan(first), 1):
+    while first < last:
+        first = await _read(out, journal, msg_id, first, last)
+        if first < last:
+            first = await _pass_over(out, skipped, journal, msg_id, first, last)
+    for head in skipped:
+        if (entry := _at(journal, head.index)) is not None and _take(out, entry, only="error"):
+            out.leave(-head.length)
+    return out
+
+
+async def _read(out: CellOutputs, journal: Journal, msg_id: str, after: int, last: int) -> int:
+    """Take what comes, until there is no room for more; returns the last entry that was looked at."""
+    while after < last and not out.full:
+        entries = journal.read(after, max_entries=SLICE)
+        for entry in entries:
+            if entry.index > last or out.full:
+                break
+            after = entry.index
+            if _is_output(entry, msg_id):
+                _take(out, entry)
+        if not entries or entries[-1].index > last:
+            return after if out.full else last
+        await asyncio.sleep(0)
+    return after
+
+
+async def _pass_over(out: CellOutputs, skipped: deque[Head], journal: Journal, msg_id: str, after: int, last: int) -> int:
+    """Only count, without reading it, until the cell clears its output, which makes room; returns as ``_read`` does."""
+    for number, head in enumerate(journal.scan(after), 1):
         if number % SLICE == 0:
             await asyncio.sleep(0)
         if head.index > last:
             break
-        if head.parent != msg_id or head.kind is not EntryKind.MESSAGE or head.target or head.flags & _NO_OUTPUT:
+        if not _is_output(head, msg_id):
             continue
-        if head.length > LARGEST * most or (out.full and head.flags & Flag.OUTPUT):
+        if head.flags & Flag.OUTPUT:
             out.leave(head.length)
             skipped.append(head)
-        else:
-            _take(out, journal, head)
-    for head in skipped:
-        if head.length <= LARGEST * most:
-            _take(out, journal, head, only="error")
-    return out
+        elif head.length < SMALL and (entry := _at(journal, head.index)) is not None and _take(out, entry, only="clear_output") and not out.full:
+            skipped.clear()
+            return head.index
+    return last
 
 
-def _take(out: CellOutputs, journal: Journal, head: Head, only: str = "") -> None:
-    entries = journal.read(head.index - 1, max_entries=1)
-    if not entries or entries[0].index != head.index:
-        return
+def _is_output(head: Head | Entry, msg_id: str) -> bool:
+    """Or ``clear_output``, which has no flag of its own."""
+    return head.parent == msg_id and head.kind is EntryKind.MESSAGE and not head.target and not head.flags & _NO_OUTPUT
+
+
+def _at(journal: Journal, index: int) -> Entry | None:
+    entries = journal.read(index - 1, max_entries=1)
+    return entries[0] if entries and entries[0].index == index else None
+
+
+def _take(out: CellOutputs, entry: Entry, only: str = "") -> bool:
+    """False when it is something else, or malformed: it comes from user code, and hurts only its own transcript."""
     try:
-        message = jupyter.decode(bytes(entries[0].body))
+        message = jupyter.decode(entry.body)
         kind, content = message.msg_type, message.content
     except ValueError:
-        return  # it comes from user code, and hurts only its own transcript
+        return False
     if only and kind != only:
-        return
-    if only:
-        out.leave(-head.length)
+        return False
     out.take(kind, content)
+    return True
 
 
 class Transcript:
