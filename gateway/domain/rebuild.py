@@ -70,15 +70,15 @@ class Rebuild:
 def suggested(cells: Iterable[Cell], generation: int, last: Rebuild | None) -> list[Cell]:
     """What a rebuild takes when nobody chose: everything that succeeded in the last generation that was lost.
 
-    Where the ``last`` rebuild did not come to its end: in this generation, the rest of it; in the one that was lost, all of
-    it, and what else succeeded there.
+    Where the ``last`` rebuild did not come to its end: in this generation, the rest of it that once succeeded; in the one
+    that was lost, all of it, and what else succeeded there.
     """
     known = [c for c in cells if c.code is not None]
     unfinished = last if last is not None and last.state is not RebuildState.DONE else None
     if unfinished is not None and unfinished.generation == generation:
         ran = {c.execution_id for c in known if c.succeeded}
         wanted = {step.cell for step in unfinished.steps if step.execution_id not in ran}
-        return [c for c in known if c.execution_id in wanted]
+        return [c for c in known if c.execution_id in wanted and c.succeeded]
     lost = max((c.generation for c in known if c.generation < generation), default=None)
     found = {c.execution_id for c in known if c.generation == lost and c.succeeded}
     if unfinished is not None and unfinished.generation == lost:

@@ -39,6 +39,10 @@ ONE_LIFE = [cell(1), cell(2, exit_reason="code_error"), cell(3, exit_reason="out
         ([*ONE_LIFE, cell(5, 2)], 2, rebuild(2, RebuildState.CUT, ("1", "5", "ok"), ("3", "", "")), ["3"]),
         ([*ONE_LIFE, cell(5, 2)], 2, rebuild(2, RebuildState.CUT, ("1", "5", ""), ("3", "", "")), ["3"]),
         (
+            [*ONE_LIFE, cell(5, 2), cell(6, 2, "code_error")], 2,
+            rebuild(2, RebuildState.STOPPED, ("1", "5", "ok"), ("2", "6", "code_error"), ("3", "", "")), ["3"],
+        ),
+        (
             [*ONE_LIFE, cell(5, 2, "sandbox_ended"), cell(6, 2)], 3,
             rebuild(2, RebuildState.STOPPED, ("1", "5", "sandbox_ended"), ("3", "", "")), ["1", "3", "6"],
         ),
@@ -46,6 +50,7 @@ ONE_LIFE = [cell(1), cell(2, exit_reason="code_error"), cell(3, exit_reason="out
     ids=[
         "nothing is lost", "what succeeded", "the last life only", "the present life is not lost", "lives in which nothing ran", "no cell",
         "one that ended well is like any life", "the rest of one that was cut", "its last cell may have run after the cut",
+        "what failed both times is not",
         "one that was lost itself",
     ],
 )  # fmt: skip

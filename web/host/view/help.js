@@ -19,7 +19,7 @@ const STAYS = [
 
 export function showHelp() {
   const dialog = h('dialog', { class: 'dialog wide', 'aria-labelledby': 'help-title' },
-    h('h2', { id: 'help-title' }, 'Help'),
+    h('h2', { id: 'help-title', tabIndex: -1, autofocus: true }, 'Help'),
     h('h3', {}, 'Keyboard'),
     h('dl', { class: 'shortcuts' }, SHORTCUTS.map(([keys, what]) => [h('dt', {}, h('kbd', {}, keys)), h('dd', {}, what)]).flat()),
     h('h3', {}, 'What stays'),

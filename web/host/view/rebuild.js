@@ -32,7 +32,7 @@ export async function chooseCells(app) {
       h('h2', { id: 'rebuild-title' }, 'Run cells again'),
       rows.length
         ? [h('p', {}, 'They run in this order, one after the other, and stop at the first error. What succeeded before the loss is chosen already.'),
-          h('div', { class: 'choice-tools' }, button('Those before the loss', () => choose((c) => c.suggested ?? false), { class: 'quiet' }),
+          h('div', { class: 'choice-tools' }, button('Suggested', () => choose((c) => c.suggested ?? false), { class: 'quiet' }),
             button('All', () => choose(() => true), { class: 'quiet' }), button('None', () => choose(() => false), { class: 'quiet' })),
           list]
         : h('p', {}, 'The transcript holds no cell that could run again.'),
