@@ -59,6 +59,15 @@ def test_cells_run_again_after_a_loss_and_what_came_back_is_said(gateway: Gatewa
     report.get_by_role("button", name="Dismiss").click()
     expect(report).to_be_hidden()
 
+    page.get_by_role("button", name="Delete transcript").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete transcript").click()
+    expect(page.get_by_text("total 22")).to_have_count(0)
+    expect(page.get_by_text("The code is no longer kept.")).to_have_count(5)
+    assert "total 22" in alice.run("print('total', total)").inner_text(), "variables stay, and what runs now is kept again"
+    page.reload()
+    expect(alice.runs).to_have_count(6)
+    expect(page.get_by_text("total 22")).to_have_count(1)
+
 
 def test_it_stops_at_the_first_error_and_the_rest_can_be_chosen(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)

@@ -12,7 +12,7 @@ const SHORTCUTS = [
 /** @type {[string, string][]} */
 const STAYS = [
   ['You close the tab, or go to another device', 'Everything goes on: what runs, variables, files, and the runs with their output. Only text in the editor that was not run stays in its tab.'],
-  ['The sandbox ends (idle time, maximum, restart, crash)', 'Variables are gone. Kept files come back with the next run; code and output stay in the transcript, and cells can run again from there.'],
+  ['The sandbox ends (idle time, maximum, restart, crash)', 'Variables are gone. Kept files come back with the next run; code and output stay in the transcript, where its policy keeps them, and cells can run again from there.'],
   ['The session ends', 'Kept files and the transcript can still be read and downloaded, for the time that the panels name.'],
   ['You delete the transcript', 'Code and output are gone, for every device. Variables and files stay.'],
 ];
