@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 
@@ -23,10 +24,16 @@ class SystemClock:
 
     def boot_id(self) -> str:
         """A name for this boot of the machine."""
-        try:
-            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        except OSError:
-            return "unknown"
+        return _boot_id()
+
+
+@cache
+def _boot_id() -> str:
+    """Read once: a process does not outlive its boot, and every record of an execution names it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def iso(ts: float) -> str:

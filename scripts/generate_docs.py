@@ -16,6 +16,7 @@ from gateway.backends.metrics import catalog  # noqa: E402
 from gateway.domain import execution as ex  # noqa: E402
 from gateway.domain import session as machine  # noqa: E402
 from gateway.domain import session_events as ev  # noqa: E402
+from gateway.domain import session_state  # noqa: E402
 from gateway.domain.model import EndReason, ExitReason, SessionState  # noqa: E402
 from gateway.domain.texts import WHY_ENDED  # noqa: E402
 
@@ -43,10 +44,10 @@ def states() -> str:
     return "\n".join(out) + "\n"
 
 
-def _probes() -> list[tuple[machine.Session, ev.Event]]:
+def _probes() -> list[tuple[session_state.Session, ev.Event]]:
     from gateway.domain.model import Lifetimes
 
-    base = machine.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
+    base = session_state.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
     from dataclasses import replace
 
     variants = {
@@ -55,20 +56,20 @@ def _probes() -> list[tuple[machine.Session, ev.Event]]:
         SessionState.ACTIVE: [replace(base, state=SessionState.ACTIVE), replace(base, state=SessionState.ACTIVE, busy=True)],
         SessionState.DRAINING: [
             replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending)
-            for phase in machine.Phase for ending in (False, True)
+            for phase in session_state.Phase for ending in (False, True)
         ],
         SessionState.QUARANTINED: [replace(base, state=SessionState.QUARANTINED, quarantined_at=1e6 - 1, retry_at=0.0)],
         SessionState.DORMANT: [replace(base, state=SessionState.DORMANT, sandbox_id="", claimed_at=None)],
         SessionState.ENDED: [replace(base, state=SessionState.ENDED, sandbox_id="", claimed_at=None)],
     }  # fmt: skip
-    probes: list[tuple[machine.Session, ev.Event]] = []
+    probes: list[tuple[session_state.Session, ev.Event]] = []
     for state, kind in machine.TABLE:
         for session in variants[state]:
             if issubclass(kind, ev.SandboxEvent):
                 if session.sandbox_id or kind is ev.SandboxReady:
                     probes.append((session, kind(session.sandbox_id or "a")))
             elif kind is ev.TimerFired:
-                probes += [(session, ev.TimerFired(name)) for name in machine.timers(session)] or [(session, ev.TimerFired("none"))]
+                probes += [(session, ev.TimerFired(name)) for name in session_state.timers(session)] or [(session, ev.TimerFired("none"))]
             else:
                 probes.append((session, kind()))
     return probes

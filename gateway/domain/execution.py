@@ -1,10 +1,13 @@
-"""An execution's life, and the evidence that decides its exit reason. Pure."""
+"""An execution's life as one pure table, and the evidence that decides its exit reason."""
 
 from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
+from ..errors import InvalidTransition
 from .model import ExecutionState, ExitReason, NextAction
 
 _SYNTAX = frozenset({"SyntaxError", "IndentationError", "TabError"})
@@ -45,29 +48,78 @@ class Execution:
         return bool(self.reply) and self.idle
 
 
+class ExecutionEvent(StrEnum):
+    """What happens to an execution."""
+
+    STARTED = "started"
+    """The kernel is busy with it."""
+    REPLIED = "replied"
+    """The kernel's ``execute_reply``; it may be the first that is heard of it."""
+    IDLED = "idled"
+    """The kernel's idle; where its busy was lost, before anything else."""
+    IMPOSED = "imposed"
+    """The platform does something to it."""
+    COMPLETED = "completed"
+    """Both the reply and idle are there: what they say decides."""
+    CUT = "cut"
+    """It ends now, whatever is there."""
+
+
+_S, _E = ExecutionState, ExecutionEvent
+
+TABLE: dict[tuple[ExecutionState, ExecutionEvent], ExecutionState] = {
+    (_S.QUEUED, _E.STARTED): _S.RUNNING,
+    (_S.QUEUED, _E.REPLIED): _S.RUNNING,
+    (_S.QUEUED, _E.IDLED): _S.QUEUED,
+    (_S.QUEUED, _E.IMPOSED): _S.QUEUED,
+    (_S.QUEUED, _E.CUT): _S.FINISHED,
+    (_S.RUNNING, _E.STARTED): _S.RUNNING,
+    (_S.RUNNING, _E.REPLIED): _S.RUNNING,
+    (_S.RUNNING, _E.IDLED): _S.RUNNING,
+    (_S.RUNNING, _E.IMPOSED): _S.RUNNING,
+    (_S.RUNNING, _E.COMPLETED): _S.FINISHED,
+    (_S.RUNNING, _E.CUT): _S.FINISHED,
+    # what comes late changes nothing any more
+    (_S.FINISHED, _E.STARTED): _S.FINISHED,
+    (_S.FINISHED, _E.REPLIED): _S.FINISHED,
+    (_S.FINISHED, _E.IDLED): _S.FINISHED,
+    (_S.FINISHED, _E.IMPOSED): _S.FINISHED,
+    (_S.FINISHED, _E.COMPLETED): _S.FINISHED,
+    (_S.FINISHED, _E.CUT): _S.FINISHED,
+}
+
+
+def _step(e: Execution, event: ExecutionEvent, **facts: Any) -> Execution:
+    """The state after ``event``, with what it adds to what is known; a finished one takes nothing. Raises ``InvalidTransition``."""
+    after = TABLE.get((e.state, event))
+    if after is None or (event is ExecutionEvent.COMPLETED and not e.complete):
+        raise InvalidTransition(f"{event} is not possible while an execution is {e.state}")
+    return e if e.state is ExecutionState.FINISHED else replace(e, state=after, **facts)
+
+
 def started(e: Execution) -> Execution:
-    return replace(e, state=ExecutionState.RUNNING) if e.state is ExecutionState.QUEUED else e
+    return _step(e, ExecutionEvent.STARTED)
 
 
 def replied(e: Execution, status: str, ename: str = "") -> Execution:
-    return e if e.reply else replace(started(e), reply=status or "error", ename=ename)
+    """The first reply counts."""
+    return _step(e, ExecutionEvent.REPLIED, **({} if e.reply else {"reply": status or "error", "ename": ename}))
 
 
 def idled(e: Execution) -> Execution:
-    return replace(e, idle=True)
+    return _step(e, ExecutionEvent.IDLED, idle=True)
 
 
 def imposed(e: Execution, reason: ExitReason) -> Execution:
     """The first cause counts: a timeout that is followed by a kill stays a timeout."""
-    return e if e.imposed or e.state is ExecutionState.FINISHED else replace(e, imposed=reason)
+    return _step(e, ExecutionEvent.IMPOSED, imposed=e.imposed or reason)
 
 
 def finished(e: Execution, forced: ExitReason | None = None) -> Execution:
-    """Finish it, by what is known or, when it was cut short, by ``forced``."""
-    if e.state is ExecutionState.FINISHED:
-        return e
-    reason = (e.imposed or forced) if forced is not None else classify(e)
-    return replace(e, state=ExecutionState.FINISHED, exit_reason=reason)
+    """Finish it, by what is known or, when it was cut short, by ``forced``. Raises ``InvalidTransition`` when it is neither."""
+    if forced is None:
+        return _step(e, ExecutionEvent.COMPLETED, exit_reason=classify(e))
+    return _step(e, ExecutionEvent.CUT, exit_reason=e.imposed or forced)
 
 
 def classify(e: Execution) -> ExitReason:

@@ -9,11 +9,10 @@ and only asks for that sandbox to be discarded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from ..errors import InvalidTransition
-from .model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
+from .model import EndReason, ExitReason, NoticeKind, SessionState
 from .session_commands import (
     Command,
     Destroy,
@@ -50,84 +49,15 @@ from .session_events import (
     UserKilled,
     Wanted,
 )
-
-
-class Phase(StrEnum):
-    """Where a drain stands."""
-
-    FINISHING = "finishing"
-    KILLING = "killing"
-    PERSISTING = "persisting"
-    DESTROYING = "destroying"
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED."""
-
-    lifetimes: Lifetimes
-    state: SessionState = SessionState.NEW
-    generation: int = 1
-    sandbox_id: str = ""
-    reason: str = ""
-    phase: Phase | None = None
-    ending: bool = False
-    wanted: bool = False
-    busy: bool = False
-    idle_since: float | None = None
-    claimed_at: float | None = None
-    drain_since: float | None = None
-    quarantined_at: float | None = None
-    retry_at: float | None = None
-    attempts: int = 0
-    warned: frozenset[str] = frozenset()
-
-    @property
-    def idle_deadline(self) -> float | None:
-        if self.state is not SessionState.ACTIVE or self.busy or self.idle_since is None:
-            return None
-        return self.idle_since + self.lifetimes.idle_s
-
-    @property
-    def max_deadline(self) -> float | None:
-        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
-
+from .session_state import Phase, Session, shorter_leads, timers
 
 QUARANTINE_MAX_S = 3600.0
 RETRY_S = 5.0
 RETRY_MAX_S = 120.0
-
+LATE_S = 1.0
+"""A warning that is later than this says how long is left, not how long it was meant to be."""
 
 Result = tuple[Session, list[Command]]
-
-
-# --- the timers that a state wants ------------------------------------------------------------------------------------
-
-
-def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
-    """Lead times in force, longest first; one not shorter than the timer itself becomes half of it."""
-    return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
-
-
-def timers(s: Session) -> dict[str, float]:
-    """Name -> boot time at which ``TimerFired(name)`` is due. The service keeps exactly these armed."""
-    wanted: dict[str, float] = {}
-    for name, deadline, total in (
-        ("idle", s.idle_deadline, s.lifetimes.idle_s),
-        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s),
-    ):
-        if deadline is None:
-            continue
-        wanted[name] = deadline
-        for lead in leads(total, s.lifetimes.warn_before_s):
-            key = f"{name}_warn:{lead:g}"
-            if key not in s.warned:
-                wanted[key] = deadline - lead
-    if s.state is SessionState.DRAINING and s.phase is Phase.FINISHING and s.drain_since is not None:
-        wanted["drain"] = s.drain_since + s.lifetimes.drain_grace_s
-    if s.state is SessionState.QUARANTINED and s.retry_at is not None:
-        wanted["persist"] = s.retry_at
-    return wanted
 
 
 # --- handlers ---------------------------------------------------------------------------------------------------------
@@ -146,9 +76,9 @@ def _drain(s: Session, now: float, reason: str, *, ending: bool = False, finish:
 
 
 def _kill(s: Session) -> Result:
-    s, lost = _lose(replace(s, phase=Phase.KILLING), s.reason)
-    reason = ExitReason.SANDBOX_ENDED
-    return s, [*lost, FailWork(reason), KillUser(s.sandbox_id)]
+    """The variables end here, and with them all work that was asked for while they lived; it wants no other sandbox."""
+    s, lost = _lose(replace(s, phase=Phase.KILLING, wanted=False), s.reason)
+    return s, [*lost, FailWork(ExitReason.SANDBOX_ENDED), KillUser(s.sandbox_id)]
 
 
 def _destroy(s: Session) -> Result:
@@ -188,8 +118,8 @@ def _restored(s: Session, e: Event, now: float) -> Result:
 def _start_failed(s: Session, e: StartFailed, now: float) -> Result:
     told: list[Command] = [FailWork(e.exit_reason, detail=e.detail), Tell(NoticeKind.START_FAILED, detail=e.detail)]
     if s.sandbox_id:
-        s = replace(s, reason=EndReason.CRASH, ending=False)
-        s, more = _destroy(s)
+        # nothing of the user's ended with it: why the one before ended is still what counts
+        s, more = _destroy(replace(s, ending=False))
         return s, told + more
     return _rest(s), told
 
@@ -197,7 +127,7 @@ def _start_failed(s: Session, e: StartFailed, now: float) -> Result:
 def _stop_starting(s: Session, e: RecycleRequested | EndRequested, now: float) -> Result:
     ending = isinstance(e, EndRequested)
     if s.sandbox_id:
-        s, commands = _destroy(replace(s, reason=e.reason, ending=ending))
+        s, commands = _destroy(replace(s, reason=e.reason, ending=ending, drain_since=now))
         return s, [FailWork(ExitReason.SANDBOX_ENDED), *commands]
     s = replace(_rest(s), reason=e.reason)
     told: list[Command] = [FailWork(ExitReason.SANDBOX_ENDED)]
@@ -220,8 +150,13 @@ def _busy(s: Session, e: Event, now: float) -> Result:
     return replace(s, busy=True, idle_since=None, warned=s.warned - idle_warnings), []
 
 
+def _idled(s: Session, now: float) -> Session:
+    """Nothing runs. The idle timer begins at the edge: where nothing ran before, a restart or a death moves it no more than a poll."""
+    return replace(s, busy=False, idle_since=now if s.busy else s.idle_since)
+
+
 def _idle(s: Session, e: Event, now: float) -> Result:
-    return replace(s, busy=False, idle_since=now), []
+    return _idled(s, now), []
 
 
 def _activity(s: Session, e: Event, now: float) -> Result:
@@ -238,10 +173,25 @@ def _timer(s: Session, e: TimerFired, now: float) -> Result:
         return _drain(s, now, EndReason.IDLE_TIMEOUT)
     if e.name == "max":
         return _drain(s, now, EndReason.MAX_LIFETIME, finish=True)
-    kind, _, lead = e.name.partition("_warn:")
-    notice = NoticeKind.IDLE_WARNING if kind == "idle" else NoticeKind.MAX_WARNING
-    reason = EndReason.IDLE_TIMEOUT if kind == "idle" else EndReason.MAX_LIFETIME
-    return replace(s, warned=s.warned | {e.name}), [Tell(notice, reason, float(lead))]
+    return _warn(s, e.name, due, now)
+
+
+def _warn(s: Session, name: str, due: float, now: float) -> Result:
+    """Tell it once, and only what is true: after a leap (the machine slept, no gateway ran) the nearest one speaks for the others."""
+    kind, _, lead_text = name.partition("_warn:")
+    lead = float(lead_text)
+    left = due + lead - now
+    s = replace(s, warned=s.warned | {name})
+    if left <= 0 or any(left <= nearer for nearer in shorter_leads(s, kind, lead)):
+        return s, []
+    notice, reason = _WARNINGS[kind]
+    return s, [Tell(notice, reason, lead if left > lead - LATE_S else left)]
+
+
+_WARNINGS = {
+    "idle": (NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT),
+    "max": (NoticeKind.MAX_WARNING, EndReason.MAX_LIFETIME),
+}
 
 
 def _recycle(s: Session, e: RecycleRequested, now: float) -> Result:
@@ -254,14 +204,14 @@ def _end(s: Session, e: EndRequested, now: float) -> Result:
 
 def _restart(s: Session, e: RestartRequested, now: float) -> Result:
     s, lost = _lose(s, "restart")
-    return replace(s, busy=False, idle_since=now), [
+    return _idled(s, now), [
         *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_RESTARTED, e.exit_reason), RestartKernel(s.sandbox_id),
     ]  # fmt: skip
 
 
 def _kernel_died(s: Session, e: KernelDied, now: float) -> Result:
     s, lost = _lose(s, e.exit_reason)
-    return replace(s, busy=False, idle_since=now), [
+    return _idled(s, now), [
         *lost, FailWork(e.exit_reason), Tell(NoticeKind.KERNEL_DIED, e.exit_reason), RestartKernel(s.sandbox_id),
     ]  # fmt: skip
 
@@ -270,7 +220,7 @@ _GONE_TO_EXIT = {EndReason.OUT_OF_MEMORY: ExitReason.MEMORY_LIMIT}
 
 
 def _gone(s: Session, e: SandboxGone, now: float) -> Result:
-    s, lost = _lose(replace(s, reason=e.reason, ending=False, busy=False), e.reason)
+    s, lost = _lose(replace(s, reason=e.reason, ending=False, busy=False, drain_since=now), e.reason)
     s, commands = _destroy(s)
     exit_reason = _GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)
     return s, [*lost, FailWork(exit_reason), Tell(NoticeKind.FILES_LOST, e.reason), *commands]
@@ -280,8 +230,8 @@ def _gone_draining(s: Session, e: SandboxGone, now: float) -> Result:
     if s.phase is Phase.DESTROYING:
         return s, []
     commands: list[Command] = []
-    if s.phase is Phase.FINISHING:
-        s, commands = _lose(s, e.reason)
+    if s.phase is Phase.FINISHING:  # it was still at work: this is why it ended
+        s, commands = _lose(replace(s, reason=e.reason, wanted=False, busy=False), e.reason)
         commands.append(FailWork(_GONE_TO_EXIT.get(e.reason, ExitReason.SANDBOX_ENDED)))
     s, more = _destroy(s)
     return s, [*commands, Tell(NoticeKind.FILES_LOST, e.reason), *more]
@@ -295,6 +245,21 @@ def _drain_idle(s: Session, e: Event, now: float) -> Result:
 def _drain_timer(s: Session, e: TimerFired, now: float) -> Result:
     due = timers(s).get(e.name)
     return _kill(s) if e.name == "drain" and due is not None and now >= due else (s, [])
+
+
+def _drain_recycle(s: Session, e: RecycleRequested, now: float) -> Result:
+    """Whoever asks for the end does not wait for the grace of what runs."""
+    return _kill(s) if s.phase is Phase.FINISHING else (s, [])
+
+
+def _drain_restart(s: Session, e: RestartRequested, now: float) -> Result:
+    """A fresh kernel is wanted: that of the next sandbox."""
+    s, commands = _drain_recycle(s, RecycleRequested(), now)
+    return replace(s, wanted=True), commands
+
+
+def _drain_end(s: Session, e: EndRequested, now: float) -> Result:
+    return _drain_recycle(_end_later(s, e, now)[0], RecycleRequested(e.reason), now)
 
 
 def _drain_died(s: Session, e: KernelDied, now: float) -> Result:
@@ -330,13 +295,13 @@ def _retry(s: Session, e: TimerFired, now: float) -> Result:
 
 
 def _destroyed(s: Session, e: Event, now: float) -> Result:
-    ending, wanted = s.ending, s.wanted
-    s = replace(_rest(s), ending=False, wanted=False)
+    ending, end_reason, wanted = s.ending, s.end_reason, s.wanted
+    # a start that failed ended nothing that anybody had
+    told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)] if s.drain_since is not None else []
+    s = replace(_rest(s), ending=False, end_reason="", wanted=False)
     if ending:
-        return replace(s, state=SessionState.ENDED), [
-            FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish(),
-        ]  # fmt: skip
-    told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)]
+        s = replace(s, state=SessionState.ENDED, reason=end_reason or s.reason)
+        return s, [FailWork(ExitReason.SANDBOX_ENDED), Tell(NoticeKind.ENDED, s.reason), Finish()]
     if wanted:
         s, more = _start(s, e, 0.0)
         return s, told + more
@@ -344,7 +309,8 @@ def _destroyed(s: Session, e: Event, now: float) -> Result:
 
 
 def _end_later(s: Session, e: EndRequested, now: float) -> Result:
-    return replace(s, ending=True, reason=s.reason or e.reason), []
+    """The sandbox keeps the reason for which it ends; the session has its own."""
+    return (s, []) if s.ending else (replace(s, ending=True, end_reason=e.reason), [])
 
 
 def _end_now(s: Session, e: EndRequested, now: float) -> Result:
@@ -383,9 +349,9 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.DRAINING, Idle): _drain_idle,
     (_S.DRAINING, Activity): _nothing,
     (_S.DRAINING, TimerFired): _drain_timer,
-    (_S.DRAINING, RecycleRequested): _nothing,
-    (_S.DRAINING, RestartRequested): _want,
-    (_S.DRAINING, EndRequested): _end_later,
+    (_S.DRAINING, RecycleRequested): _drain_recycle,
+    (_S.DRAINING, RestartRequested): _drain_restart,
+    (_S.DRAINING, EndRequested): _drain_end,
     (_S.DRAINING, KernelDied): _drain_died,
     (_S.DRAINING, SandboxGone): _gone_draining,
     (_S.DRAINING, UserKilled): _killed,

@@ -115,12 +115,14 @@ class Access:
         deadline = loop.time() + ACTIVE_WAIT_S
         s.want()
         while not (s.core.state is SessionState.ACTIVE and s.sandbox is not None and s.sandbox.link.lost is None):
-            changed = s.changed
+            changed, before = s.changed, s.core.state
             try:
                 await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
             except TimeoutError:
                 raise Unavailable("The session has no sandbox yet.") from None
-            if s.core.state in (SessionState.DORMANT, SessionState.ENDED):
+            if s.core.state is SessionState.DORMANT and before is SessionState.DRAINING:
+                s.want()  # a drain ends the work that came while a cell had its grace, and what that wanted
+            elif s.core.state in (SessionState.DORMANT, SessionState.ENDED):
                 raise s.effects.start_error or Unavailable("No sandbox could be started.")
         return s.sandbox
 

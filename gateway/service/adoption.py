@@ -10,54 +10,29 @@ import asyncio
 import logging
 from typing import Any
 
-from ..domain.model import EndReason, Lifetimes, Profile, SandboxState, SessionState, Variable
-from ..domain.session import Phase, Session
+from ..domain.model import EndReason, Profile, SandboxState, SessionState, Variable
 from ..domain.session_commands import KillUser, Persist
 from ..domain.session_events import SandboxGone, StartFailed
+from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
-from ..ports import Clock, SandboxFacts, SandboxRow, SessionRow
+from ..ports import SandboxFacts, SandboxRow, SessionRow
 from . import rebuild
 from .gateway import Gateway
 from .live import LiveSession
+from .session_record import core_of
 
 log = logging.getLogger("sandglass.adoption")
 Json = dict[str, Any]
-FUTURE_S = 1.0
-
-
-def core_of(row: SessionRow, clock: Clock, started_at: float | None) -> Session:
-    """The state machine's state from its record, with times in this boot's clock.
-
-    In the same boot the recorded boot times hold whatever the wall clock did. After a reboot the wall time of the record
-    counts, and ``started_at`` (the engine's, wall time) bounds it: a sandbox is not older than its container.
-    """
-    data = row.data
-    boot, now = clock.boottime(), clock.now()
-    same_boot = data.get("boot_id") == clock.boot_id()
-
-    def at(name: str) -> float | None:
-        value: float | None = data.get(name)
-        if value is None or same_boot:
-            return value
-        wall: float = data.get("wall", now) + (value - data.get("boottime", 0.0))
-        if started_at and name == "claimed_at":
-            wall = max(wall, started_at)
-        return min(boot + (wall - now), boot + FUTURE_S)
-
-    lifetimes = dict(data.get("lifetimes") or {})
-    if "warn_before_s" in lifetimes:
-        lifetimes["warn_before_s"] = tuple(lifetimes["warn_before_s"])
-    phase = data.get("phase")
-    return Session(
-        Lifetimes(**lifetimes), SessionState(row.state), row.generation, row.sandbox_id, row.reason,
-        Phase(phase) if phase else None, bool(data.get("ending")), bool(data.get("wanted")), bool(data.get("busy")),
-        at("idle_since"), at("claimed_at"), at("drain_since"), at("quarantined_at"), at("retry_at"),
-        int(data.get("attempts", 0)), frozenset(data.get("warned", ())),
-    )  # fmt: skip
 
 
 def _variables(items: object) -> list[Variable]:
     return [Variable(**item) for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _why_gone(fact: SandboxFacts | None) -> EndReason:
+    if fact is None:
+        return EndReason.HOST_LOST
+    return EndReason.OUT_OF_MEMORY if fact.oom_killed else EndReason.CRASH
 
 
 class Adoption:
@@ -85,6 +60,7 @@ class Adoption:
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
+        session.over_life = int(data.get("over_life", 0))
         session.transcript.forget_before = data.get("forget_before", 0)
         rebuild.restored(session, data.get("rebuild"))
         await session.telling.load()
@@ -139,23 +115,25 @@ class Adoption:
         row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
         unfinished = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
         running = row is not None and fact is not None and fact.running and row.marker
-        sandbox = None
+        sandbox, gone = None, None
         if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
             assert row is not None and fact is not None
             session.core = core_of(session.row, self._world.clock, fact.started_at)
-            try:
-                sandbox = await self._world.sandboxes.reattach(row, session.profile, session.received())
-            except SandglassError as error:
-                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": error.detail})
+            found = await session.mending.find(row, session.received(), lambda: True)
+            if isinstance(found, EndReason):
+                log.warning("a sandbox could not be taken up", extra={"session": session.session_id, "why": found})
+                gone = found
+            else:
+                sandbox = found
         if sandbox is not None:
             numbers = sandbox.link.hello["received"]
             session.runs.load(unfinished, numbers[1])
-            session.effects.resume(sandbox)
+            session.mending.resume(sandbox)
             session.runs.resume()
             self._go_on(session)
         else:
             session.runs.load(unfinished, None)
-            self._without_sandbox(session, fact)
+            self._without_sandbox(session, gone or _why_gone(fact))
         session.take_timers()
         if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
             session.want()
@@ -170,16 +148,13 @@ class Adoption:
             elif core.phase is Phase.PERSISTING:
                 session.effects.carry_out(Persist(sandbox_id))
             elif core.phase is Phase.DESTROYING:
-                session.effects.redo_destroy(sandbox_id)
+                session.draining.redo_destroy(sandbox_id)
         elif core.state is SessionState.QUARANTINED and core.retry_at is None:
             session.effects.carry_out(Persist(sandbox_id))
         elif core.state is SessionState.ACTIVE:
             session.sync_busy()
-            kernel = session.sandbox.link.hello.get("kernel") if session.sandbox is not None else None
-            if isinstance(kernel, dict) and kernel.get("state") in ("dead", "none"):
-                session.effects.kernel_was_dead()
 
-    def _without_sandbox(self, session: LiveSession, fact: SandboxFacts | None) -> None:
+    def _without_sandbox(self, session: LiveSession, gone: EndReason) -> None:
         core = session.core
         if core.state is SessionState.STARTING:
             # a claim that was not finished: that sandbox never ran anything of the user's
@@ -193,10 +168,8 @@ class Adoption:
             else:
                 session.dispatch(StartFailed(detail="The gateway was restarted while the sandbox was started."))
         elif core.state is SessionState.DRAINING and core.phase is Phase.DESTROYING:
-            session.effects.redo_destroy(core.sandbox_id)
+            session.draining.redo_destroy(core.sandbox_id)
         elif core.sandbox_id:
-            memory = fact is not None and fact.oom_killed
-            gone = EndReason.HOST_LOST if fact is None else EndReason.OUT_OF_MEMORY if memory else EndReason.CRASH
             session.dispatch(SandboxGone(core.sandbox_id, gone))
         elif core.state is SessionState.NEW:
             session.want()

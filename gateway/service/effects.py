@@ -24,30 +24,22 @@ from ..domain.session_commands import (
     Tell,
 )
 from ..domain.session_events import (
-    Destroyed,
     EndRequested,
     FilesRestored,
     KernelDied,
-    Persisted,
-    PersistFailed,
+    RecycleRequested,
     RestartRequested,
-    SandboxGone,
     SandboxReady,
     StartFailed,
-    UserKilled,
 )
+from ..domain.session_state import Phase
 from ..errors import (
     CapacityExhausted,
-    EngineUnavailable,
     ImageUnavailable,
     ProfileUnavailable,
-    ProtocolViolation,
     QuotaExceeded,
-    RecordsUnavailable,
-    SandboxLost,
     SandglassError,
     SessionEnded,
-    StoreUnavailable,
     Unavailable,
     UserDisabled,
 )
@@ -62,7 +54,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("sandglass.effects")
 Json = dict[str, Any]
 OOM_WAIT_S = 0.5
-REATTACH_TRIES = 5
 READY_TIMEOUT_S = 90.0
 
 _START_FAILURES: dict[type[SandglassError], ExitReason] = {
@@ -77,7 +68,6 @@ _START_FAILURES: dict[type[SandglassError], ExitReason] = {
 class Effects:
     def __init__(self, session: LiveSession) -> None:
         self._s = session
-        self._oom = asyncio.Event()
         self.start_error: SandglassError | None = None
 
     def at_once(self, command: Command) -> bool:
@@ -98,13 +88,13 @@ class Effects:
             case RestoreFiles():
                 s.spawn(self._restore(command.sandbox_id), "restore")
             case OpenForWork():
-                s.traffic.open_for_work()
+                s.traffic.go_on()
             case KillUser():
-                s.spawn(self._kill_user(command.sandbox_id), "kill-user")
+                s.spawn(s.draining.kill_user(command.sandbox_id), "kill-user")
             case Persist():
-                s.spawn(self._persist(command.sandbox_id), "persist")
+                s.spawn(s.draining.persist(command.sandbox_id), "persist")
             case Destroy():
-                s.spawn(self._destroy(command.sandbox_id), "destroy")
+                s.spawn(s.draining.destroy(command.sandbox_id), "destroy")
             case Discard():
                 log.info("a sandbox came too late", extra={"session": s.session_id, "sandbox": command.sandbox_id})
             case RestartKernel():
@@ -137,30 +127,13 @@ class Effects:
             s.world.pool.released()
             return
         sandbox.row.session_id = s.session_id
-        self.bind(sandbox)
+        s.mending.bind(sandbox)
         s.dispatch(SandboxReady(sandbox.sandbox_id))
         await s.insist(lambda: s.world.records.put_sandbox(sandbox.row))
 
-    def bind(self, sandbox: Sandbox) -> None:
-        """From here on its messages are this session's."""
-        s = self._s
-        s.sandbox = sandbox
-        s.mark_sandbox(sandbox)
-        self._oom.clear()
-        sandbox.link.on_kernel = s.traffic.from_kernel
-        sandbox.link.on_event = self._on_event
-
-        def on_lost(error: SandglassError) -> None:
-            s.spawn(self._stream_lost(sandbox, error), "stream-lost")
-
-        sandbox.link.on_lost = on_lost
-        if sandbox.kernel_info:
-            s.kernel_info = s.world.kernel_info[s.profile.name] = sandbox.kernel_info
-        s.kernel_ready = True
-
     async def _restore(self, sandbox_id: str) -> None:
         s = self._s
-        sandbox = self._mine(sandbox_id)
+        sandbox = self._s.mending.mine(sandbox_id)
         if sandbox is None:
             return
         try:
@@ -173,114 +146,65 @@ class Effects:
         s.teller.failed_files = failed
         s.dispatch(FilesRestored(sandbox_id))
 
-    def _mine(self, sandbox_id: str) -> Sandbox | None:
-        sandbox = self._s.sandbox
-        return sandbox if sandbox is not None and sandbox.sandbox_id == sandbox_id else None
-
     def begin_again(self) -> None:
         """A claim that an earlier gateway did not finish."""
         self._s.spawn(self._obtain(), "obtain")
 
-    def redo_destroy(self, sandbox_id: str) -> None:
-        self._s.spawn(self._destroy(sandbox_id), "destroy")
-
-    def kernel_was_dead(self) -> None:
-        """It died while no gateway was attached; signal and cause came as an event, or are lost with it."""
-        if self._s.sandbox is not None:
-            self._s.dispatch(KernelDied(self._s.sandbox.sandbox_id))
+    def check_kernel(self, sandbox: Sandbox) -> None:
+        """After an attach: a kernel that is over but was not replaced yet is replaced; one that died unheard is counted."""
+        s = self._s
+        kernel = sandbox.link.hello.get("kernel")
+        if s.core.state is not SessionState.ACTIVE or not isinstance(kernel, dict):
+            return
+        if sandbox.life <= s.over_life:
+            s.spawn(self._restart_kernel(sandbox.sandbox_id), "restart-kernel")
+        elif kernel.get("state") in ("dead", "none"):
+            # the event that says why is on its way, or was heard and is lost
+            s.spawn(self._kernel_exited(sandbox, sandbox.life, {"signal": 9}), "kernel-exited")
 
     # --- what the relay and the engine report -------------------------------------------------------------------------
 
-    def _on_event(self, name: str, event: Json) -> None:
+    def on_event(self, name: str, event: Json) -> None:
         s = self._s
         sandbox = s.sandbox
         if sandbox is None:
             return
+        life = event["life"] if isinstance(event.get("life"), int) else sandbox.life
         if name == "ready":
-            sandbox.life = event["life"] if isinstance(event.get("life"), int) else sandbox.life
+            if life <= s.over_life:
+                return  # told again after a restart of the gateway: that kernel is to be replaced
+            sandbox.life = life
             info = event.get("kernel_info")
             if isinstance(info, dict) and info:
                 s.kernel_info = info
             s.kernel_ready = True
             s.wake()
             s.traffic.kick()
-        elif name == "exited" and not event.get("expected"):
+        elif name == "exited" and not event.get("expected") and life > s.over_life:
+            sandbox.life = max(sandbox.life, life)
             s.kernel_ready = False
-            s.spawn(self._kernel_exited(sandbox, event), "kernel-exited")
+            s.spawn(self._kernel_exited(sandbox, life, event), "kernel-exited")
         elif name == "start_failed":
-            s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.CRASH))
+            s.dispatch(RecycleRequested(EndReason.CRASH))
         elif name in ("truncated", "dropped"):
             s.traffic.relay_dropped(event)
 
-    def oom(self) -> None:
-        """The engine reports that memory ran out in this session's sandbox."""
-        self._oom.set()
-
-    async def _kernel_exited(self, sandbox: Sandbox, event: Json) -> None:
-        """Memory is the cause when the engine's oom event stands beside the death.
+    async def _kernel_exited(self, sandbox: Sandbox, life: int, event: Json) -> None:
+        """A loss is counted once, however often it is told (``over_life``). Memory is the cause when the engine's oom event stands beside the death.
 
         A kernel killed for memory shows signal 9 on runc, and exit code 1 without a signal on gVisor's systrap.
         """
         reason = ExitReason.KERNEL_DIED
         if event.get("signal") == 9 or event.get("code"):
             try:
-                await asyncio.wait_for(self._oom.wait(), OOM_WAIT_S)
+                await asyncio.wait_for(self._s.mending.oom.wait(), OOM_WAIT_S)
                 reason = ExitReason.MEMORY_LIMIT
             except TimeoutError:
                 pass
-            self._oom.clear()
+            self._s.mending.oom.clear()
         log.info("kernel died", extra={"session": self._s.session_id, "signal": event.get("signal"), "exit_code": event.get("code")})
-        self._s.dispatch(KernelDied(sandbox.sandbox_id, reason))
-
-    async def _stream_lost(self, sandbox: Sandbox, error: SandglassError) -> None:
-        """The stream ended or broke: find out whether the sandbox lives, and take it up again if it does."""
-        s = self._s
-        if isinstance(error, ProtocolViolation):
-            s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.PROTOCOL_VIOLATION))
-            return
-        await sandbox.link.close()
-        delay, tries = 0.1, 0
-        while self._mine(sandbox.sandbox_id) is sandbox and tries < REATTACH_TRIES:
-            try:
-                facts = await s.world.sandboxes.runtime.inspect(sandbox.row.engine_id)
-                if facts is None:
-                    s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.HOST_LOST))
-                    return
-                if not facts.running:
-                    memory = facts.oom_killed or self._oom.is_set()
-                    s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.OUT_OF_MEMORY if memory else EndReason.CRASH))
-                    return
-                tries += 1
-                await self.take_up(sandbox)
-                return
-            except EngineUnavailable as down:
-                log.warning("engine does not answer", extra={"session": s.session_id, "why": down.detail})
-            except ProtocolViolation:
-                break
-            except SandglassError as lost:
-                log.info("re-attach failed", extra={"session": s.session_id, "why": lost.detail})
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 5.0)
-        if self._mine(sandbox.sandbox_id) is sandbox:
-            s.dispatch(SandboxGone(sandbox.sandbox_id, EndReason.CRASH))
-
-    async def take_up(self, old: Sandbox) -> None:
-        """Attach again to the same sandbox. Raises SandglassError."""
-        s = self._s
-        sandbox = await s.world.sandboxes.reattach(old.row, s.profile, old.link.received)
-        sandbox.kernel_info = old.kernel_info
-        self.resume(sandbox)
-        sandbox.link.carry_over(old.link)
-        s.traffic.kick()
-
-    def resume(self, sandbox: Sandbox) -> None:
-        """A sandbox that went on while nobody was attached: from here on its messages come in."""
-        s = self._s
-        self.bind(sandbox)
-        kernel = sandbox.link.hello.get("kernel")
-        s.kernel_ready = isinstance(kernel, dict) and kernel.get("state") == "ready"
-        sandbox.link.go()
-        s.wake()
+        if life > self._s.over_life:
+            self._s.dispatch(KernelDied(sandbox.sandbox_id, reason))
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
@@ -292,7 +216,8 @@ class Effects:
 
     async def interrupt_kernel(self) -> None:
         sandbox = self._s.sandbox
-        if sandbox is not None and self._s.core.state is SessionState.ACTIVE:
+        core = self._s.core
+        if sandbox is not None and (core.state is SessionState.ACTIVE or core.phase is Phase.FINISHING):
             await sandbox.link.call("interrupt", grace_ms=500)
 
     async def restart(self) -> None:
@@ -312,89 +237,21 @@ class Effects:
                 raise Unavailable("The kernel did not start in time.") from None
 
     async def _restart_kernel(self, sandbox_id: str) -> None:
-        sandbox = self._mine(sandbox_id)
-        if sandbox is None:
+        sandbox = self._s.mending.mine(sandbox_id)
+        if sandbox is None or sandbox.replaced >= self._s.over_life:
             return
+        sandbox.replaced = self._s.over_life
         try:
             await sandbox.link.call("restart_kernel", after=sandbox.link.last_kernel_number, timeout_s=20.0 + self._s.profile.limits.kill_grace_s)
         except SandglassError as error:
             if sandbox.link.lost is None:
                 self._s.runs.sandbox_hangs(error)
-            # else the lost stream has its own way to find out
+            # else the kernel is looked at again when the stream is mended
 
     def end(self, reason: EndReason = EndReason.USER, text: str = "") -> None:
         """``text``: an admin's own words for the user's notice."""
         self._s.teller.end_text = text
         self._s.dispatch(EndRequested(reason))
-
-    # --- the end of a sandbox -----------------------------------------------------------------------------------------
-
-    async def _linked(self, sandbox_id: str) -> Sandbox | None:
-        """The session's sandbox with a link that works; waits a little for a broken one to be mended."""
-        for _ in range(100):
-            sandbox = self._mine(sandbox_id)
-            if sandbox is None or sandbox.link.lost is None:
-                return sandbox
-            await asyncio.sleep(0.1)
-        return None
-
-    async def _kill_user(self, sandbox_id: str) -> None:
-        s = self._s
-        sandbox = await self._linked(sandbox_id)
-        for _ in range(2):
-            if sandbox is None:
-                break
-            try:
-                result = await sandbox.link.call("kill_user", timeout_s=10.0 + s.profile.limits.kill_grace_s)
-                if result.get("remaining") == 0:
-                    s.dispatch(UserKilled(sandbox_id))
-                    return
-            except SandglassError as error:
-                log.warning("user processes were not killed", extra={"session": s.session_id, "why": error.code})
-                sandbox = await self._linked(sandbox_id)
-        # nothing of the user may run on: the sandbox ends without its last changes, and that is told
-        s.dispatch(SandboxGone(sandbox_id, EndReason.CRASH))
-
-    async def _persist(self, sandbox_id: str) -> None:
-        s = self._s
-        sandbox = await self._linked(sandbox_id)
-        if sandbox is None:
-            s.dispatch(SandboxGone(sandbox_id, EndReason.CRASH))
-            return
-        try:
-            with s.world.tally.files("persist", s.world.clock):
-                saved = await s.keeper.persist(sandbox.link, generation=s.core.generation - 1, execution_id="")
-        except (StoreUnavailable, RecordsUnavailable) as error:
-            log.error("declared files cannot be stored", extra={"session": s.session_id, "why": error.detail})
-            s.dispatch(PersistFailed(sandbox_id))
-        except SandboxLost:
-            s.dispatch(SandboxGone(sandbox_id, EndReason.CRASH))
-        except SandglassError as error:
-            log.error("declared files cannot be read", extra={"session": s.session_id, "why": error.detail})
-            s.dispatch(PersistFailed(sandbox_id))
-        else:
-            s.telling.kept, s.telling.undeclared, s.telling.refused = saved.kept, [], saved.refused
-            s.teller.lost_files = saved.lost
-            s.dispatch(Persisted(sandbox_id))
-
-    async def _destroy(self, sandbox_id: str) -> None:
-        s = self._s
-        sandbox, s.sandbox = s.sandbox, None
-        if sandbox is not None:
-            await sandbox.link.close()
-            row = sandbox.row
-        else:
-            found = await s.world.records.get_sandbox(sandbox_id)
-            if found is None:
-                s.dispatch(Destroyed(sandbox_id))
-                return
-            row = found
-        row.reason = s.core.reason
-        s.world.tally.sandboxes_ended[s.profile.name, row.reason] += 1
-        await s.world.sandboxes.destroy(row)
-        s.world.pool.released()
-        s.keeper.forget_sandbox()
-        s.dispatch(Destroyed(sandbox_id))
 
     async def _finish(self) -> None:
         await self._s.teller.done()

@@ -12,8 +12,8 @@ from typing import Any
 from ..clock import iso
 from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
-from ..domain.session import Session
 from ..domain.session_events import Wanted
+from ..domain.session_state import Session
 from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionQuery, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox
@@ -159,7 +159,11 @@ class Gateway:
         )  # fmt: skip
         session = self.open(row, Session(chosen.lifetimes), chosen)
         session.asked_at = asked
-        await self.world.records.put_session(session.snapshot())
+        try:
+            await self.world.records.put_session(session.snapshot())
+        except BaseException:
+            session.forget()
+            raise
         await self.record(principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
         self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())

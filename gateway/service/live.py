@@ -15,18 +15,22 @@ from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
 from ..domain.rebuild import Rebuild
-from ..domain.session import Session, step, timers
+from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
+from ..domain.session_state import Session, timers
 from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
 from ..jsonio import dumps
 from ..ports import NoticeRow, SessionRow
 from .attachments import Attachments
+from .draining import Draining
 from .effects import Effects
 from .journal import Entry, EntryKind, Flag, Journal
 from .keeping import Keeper
+from .mending import Mending
 from .runs import Run, Runs
 from .sandboxes import Sandbox
+from .session_record import data_of
 from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
@@ -69,8 +73,12 @@ class LiveSession:
         self.telling = Telling(self)
         self.teller = Teller(self)
         self.effects = Effects(self)
+        self.mending = Mending(self)
+        self.draining = Draining(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
+        self.over_life = 0
+        """Kernels of the present sandbox up to this life are lost, and counted as such."""
         self.marked = ""
         self.ran = False
         self.variables: list[Variable] = []
@@ -239,14 +247,11 @@ class LiveSession:
         row.idle_deadline, row.max_deadline = wall(core.idle_deadline), wall(core.max_deadline)
         row.version += 1
         row.data = {
-            "lifetimes": asdict(core.lifetimes), "boot_id": clock.boot_id(), "boottime": boot, "wall": now,
-            "phase": core.phase, "ending": core.ending, "wanted": core.wanted, "busy": core.busy, "idle_since": core.idle_since,
-            "claimed_at": core.claimed_at, "drain_since": core.drain_since, "quarantined_at": core.quarantined_at,
-            "retry_at": core.retry_at, "attempts": core.attempts, "warned": sorted(core.warned),
+            **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran, "forget_before": self.transcript.forget_before,
-            "rebuild": self.rebuild.to_row() if self.rebuild else None,
+            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
+            "forget_before": self.transcript.forget_before, "rebuild": self.rebuild.to_row() if self.rebuild else None,
         }  # fmt: skip
         return replace(row)
 
@@ -315,6 +320,7 @@ class LiveSession:
         """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
         if self.marked != sandbox.sandbox_id:
             self.marked = sandbox.sandbox_id
+            self.over_life = 0
             self._say(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
 
     def received(self) -> tuple[int, int, int]:
@@ -363,6 +369,8 @@ class LiveSession:
         self.variables, self.variables_more, self.variables_at = [], 0, None
         self.restored = []
         self.kernel_ready = False
+        if self.sandbox is not None:
+            self.over_life = self.sandbox.life
 
     def take_told_first(self) -> str:
         return self.telling.take_told_first()
@@ -391,8 +399,15 @@ class LiveSession:
         """An upload, a declaration or a keep-alive: the idle timer starts anew, and its warnings are settled."""
         self.dispatch(Activity())
         self.row.last_activity = self.world.clock.now()
+        self.save()  # unlike busy and variables, no later gateway would find this out
         self.telling.clear_warnings(idle_only=True)
         self.announce()
+
+    def forget(self) -> None:
+        """It could not be recorded, so there never was such a session."""
+        self.ended.set()
+        self.journal.close()
+        self._on_end(self)
 
     def finish(self) -> None:
         """The session is over: everything that listens is told, nothing is left armed."""

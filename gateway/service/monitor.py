@@ -44,7 +44,7 @@ class Monitor:
             if event.action == "oom":
                 session = self._gateway.by_sandbox(event.sandbox_id)
                 if session is not None:
-                    session.effects.oom()
+                    session.mending.oom.set()
             elif event.action == "engine_up":
                 await self._sweep()
                 self._world.pool.maintain()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from ..domain.model import Profile, SandboxState
+from ..domain.model import Profile
 from ..domain.pool import Backoff, Rate, Stock, plan, to_evict
 from ..errors import CapacityExhausted, SandglassError, code_of
 from ..ports import Clock, Records
@@ -64,7 +64,7 @@ class Pool:
         while warm:
             sandbox = warm.popleft()
             if sandbox.link.lost is None:
-                sandbox.row.state = SandboxState.CLAIMED
+                self._sandboxes.claim(sandbox)
                 return sandbox
             self._discard(sandbox)
         return None
@@ -85,7 +85,7 @@ class Pool:
                 kind = "cold"
                 self._make_room()
                 sandbox = await self._sandboxes.create(self._profiles[profile])
-            sandbox.row.state, sandbox.row.claimed_at = SandboxState.CLAIMED, self._clock.now()
+                self._sandboxes.claim(sandbox)
             self._tally.claims[profile, kind] += 1
             self._later(REFILL_AFTER_S)
             return sandbox
@@ -101,9 +101,9 @@ class Pool:
         self.maintain()
 
     def _stocks(self) -> dict[str, Stock]:
-        now, boot = self._clock.now(), self._clock.boottime()
+        now = self._clock.boottime()
         return {
-            name: Stock(self.target(name), tuple(now - s.row.created_at for s in warm), self._creating[name], self._backoff[name].wait_s(boot))
+            name: Stock(self.target(name), tuple(now - s.ready_at for s in warm), self._creating[name], self._backoff[name].wait_s(now))
             for name, warm in self._warm.items()
         }
 

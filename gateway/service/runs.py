@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
-from ..domain.model import ExecutionState, ExitReason, SessionState
-from ..domain.session_events import Busy, Idle, RestartRequested, SandboxGone
+from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
+from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from ..protocol import jupyter
+from .anchors import ran_s, stamp
 from .journal import EntryKind, Flag, Head
 from .views import session_brief
 
@@ -142,8 +143,11 @@ class Runs:
         """Record it, then send it. Its lane number is recorded with it, so that a later gateway knows whether it arrived."""
         run.row.sandbox_id = self._s.core.sandbox_id
         run.row.generation = self._s.core.generation
-        run.row.data["number"] = next_number()
-        await self._save(run)
+        run.row.data["sent"] = stamp(self._s.world.clock)
+        number = -1
+        while number != next_number():  # another message may take it while the row is written
+            number = run.row.data["number"] = next_number()
+            await self._save(run)
         if run.e.state is ExecutionState.FINISHED or self._s.core.state is not SessionState.ACTIVE:
             return  # it was cancelled, or the sandbox went, while the row was written
         was_busy = any(r.forwarded for r in self.open.values())
@@ -162,8 +166,8 @@ class Runs:
         if run.e.state is not ExecutionState.QUEUED:
             return
         run.e = ex.started(run.e)
-        run.row.started_at = self._s.world.clock.now()
-        run.row.state = ExecutionState.RUNNING
+        run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
+        run.row.state = run.e.state
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
         run.save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_running, run)
@@ -252,6 +256,8 @@ class Runs:
             if detail:
                 run.row.data["detail"] = detail
             own = run.e.imposed or own
+            if not detail and not run.forwarded:
+                run.row.data["detail"] = f"It had not begun. {ex.SENTENCES[own]}"
             self._s.traffic.tell_failed(run, own)
             self._finish(run, own)
 
@@ -284,7 +290,9 @@ class Runs:
         assert run.e.exit_reason is not None
         world, row = self._s.world, run.row
         world.deadlines.disarm((self._s.session_id, "run", row.execution_id))
-        row.state, row.exit_reason, row.finished_at = ExecutionState.FINISHED, run.e.exit_reason, world.clock.now()
+        if row.started_at is not None:
+            row.data["took_s"] = ran_s(row, world.clock)
+        row.state, row.exit_reason, row.finished_at = run.e.state, run.e.exit_reason, world.clock.now()
         row.data["last"] = self._s.journal.last_index
         if run.dropped_messages:
             row.data["truncated"] = {"bytes_dropped": run.dropped_bytes, "messages_dropped": run.dropped_messages}
@@ -339,7 +347,7 @@ class Runs:
         tally = self._s.world.tally
         tally.executions[row.source, row.exit_reason] += 1
         if row.started_at is not None and row.finished_at is not None:
-            tally.execution_seconds[(row.source,)].observe(row.finished_at - row.started_at)
+            tally.execution_seconds[(row.source,)].observe(row.data["took_s"])
             tally.execution_wait_seconds[(row.source,)].observe(row.started_at - row.created_at)
 
     def _count_failures(self, reason: str) -> None:
@@ -415,12 +423,11 @@ class Runs:
 
     def resume(self) -> None:
         """Go on with what was loaded: finish what is complete, put the clocks of what runs back."""
-        now = self._s.world.clock.now()
         for run in list(self.open.values()):
             if run.e.complete:
                 self._finish(run, None)
             elif run.e.state is ExecutionState.RUNNING and run.row.started_at:
-                left = max(0.0, run.timeout_s - (now - run.row.started_at))
+                left = max(0.0, run.timeout_s - ran_s(run.row, self._s.world.clock))
                 self._arm(run, left, lambda run=run: self._timed_out(run, ExitReason.TIMEOUT))  # type: ignore[misc]
 
     # --- telling ------------------------------------------------------------------------------------------------------
@@ -434,7 +441,7 @@ class Runs:
     def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
         """An Execution without its outputs (``docs/api.md``)."""
         reason = ExitReason(row.exit_reason) if row.exit_reason else None
-        duration = row.finished_at - row.started_at if row.finished_at and row.started_at else None
+        duration = row.data.get("took_s", row.finished_at - row.started_at) if row.finished_at and row.started_at else None
         return {
             "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
             "session": session_brief(self._s),
@@ -462,4 +469,4 @@ class Runs:
     def sandbox_hangs(self, error: SandglassError) -> None:
         """The kill did not work either: the sandbox itself ends."""
         log.warning("a sandbox does not obey", extra={"session": self._s.session_id, "why": error.code})
-        self._s.dispatch(SandboxGone(self._s.core.sandbox_id))
+        self._s.dispatch(RecycleRequested(EndReason.CRASH))

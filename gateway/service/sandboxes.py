@@ -6,10 +6,12 @@ import asyncio
 import logging
 import math
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..domain import sandbox as machine
 from ..domain.model import Limits, Profile, SandboxState
+from ..domain.sandbox import SandboxEvent
 from ..errors import EngineUnavailable, SandboxLost, SandglassError, code_of
 from ..ports import ByteStream, Clock, Records, SandboxRow, SandboxRuntime, SandboxSpec
 from .link import SandboxLink
@@ -38,13 +40,16 @@ def relay_limits(limits: Limits) -> Json:
 
 @dataclass(eq=False)
 class Sandbox:
-    """One sandbox with its open link."""
+    """One sandbox with its open link. ``ready_at``: boot time at which its first kernel answered; 0 for one that was taken up."""
 
     row: SandboxRow
     profile: Profile
     link: SandboxLink
     kernel_info: Json = field(default_factory=dict)
     life: int = 0
+    replaced: int = 0
+    """Up to which life its kernels were asked to be replaced."""
+    ready_at: float = 0.0
 
     @property
     def sandbox_id(self) -> str:
@@ -110,7 +115,8 @@ class Sandboxes:
             row.marker = link.marker.hex()
             sandbox = Sandbox(row, profile, link)
             await self._first_kernel(sandbox, warm)
-            row.state = SandboxState.WARM
+            row.state = machine.step(row.state, SandboxEvent.READY)
+            sandbox.ready_at = self._clock.boottime()
             await self._records.put_sandbox(row)
         except BaseException as error:
             self.create_failures += 1
@@ -152,8 +158,16 @@ class Sandboxes:
         sandbox.kernel_info = event.get("kernel_info") or {}
         sandbox.life = int(event.get("life", 1))
 
+    def claim(self, sandbox: Sandbox) -> None:
+        """Give it to a session, once. Raises InvalidTransition when it was given before or is on its way out."""
+        sandbox.row.state = machine.step(sandbox.row.state, SandboxEvent.CLAIM)
+        sandbox.row.claimed_at = self._clock.now()
+
     async def reattach(self, row: SandboxRow, profile: Profile, received: tuple[int, int, int]) -> Sandbox:
-        """Take over a running sandbox of an earlier gateway (or after the engine came back). Raises SandboxLost, ..."""
+        """Take over a running sandbox of an earlier gateway (or after the engine came back).
+
+        Raises SandboxLost, InvalidTransition (it is being removed), ..."""
+        row.state = machine.step(row.state, SandboxEvent.TAKE_UP)
         row.epoch = max(self._epoch, row.epoch + 1)
         await self._records.put_sandbox(row)
         stream = await self._runtime.attach(row.engine_id)
@@ -168,19 +182,21 @@ class Sandboxes:
         return Sandbox(row, profile, link, life=life if isinstance(life, int) else 0)
 
     async def destroy(self, row: SandboxRow) -> None:
-        """Remove it and return only when the engine confirms; tries until it does."""
+        """Remove it and return only when the engine confirms; tries until it does. One that is gone already needs nothing."""
+        row.state = machine.step(row.state, SandboxEvent.REMOVE)
+        if row.state is SandboxState.GONE:
+            return  # its uids may be another's by now
         self.removing += 1
         try:
-            row.state = SandboxState.REMOVING
             attempt = 0
-            while True:
+            while row.state is not SandboxState.GONE:
                 try:
                     await self._records.put_sandbox(row)
-                    if row.engine_id:
-                        await self._runtime.remove(row.engine_id)
-                    row.state, row.ended_at = SandboxState.GONE, self._clock.now()
-                    await self._records.put_sandbox(row)
-                    break
+                    if engine_id := row.engine_id or await self._engine_id(row.sandbox_id):
+                        await self._runtime.remove(engine_id)
+                    gone = replace(row, state=machine.step(row.state, SandboxEvent.CONFIRMED_GONE), ended_at=self._clock.now())
+                    await self._records.put_sandbox(gone)
+                    row.state, row.ended_at = gone.state, gone.ended_at
                 except SandglassError as error:
                     delay = REMOVE_RETRY_S[min(attempt, len(REMOVE_RETRY_S) - 1)]
                     attempt += 1
@@ -190,6 +206,11 @@ class Sandboxes:
             self._slots.discard((row.relay_uid - UID_BASE) // UIDS_A_SLOT)
         finally:
             self.removing -= 1
+
+    async def _engine_id(self, sandbox_id: str) -> str:
+        """Of one that the engine may have created without anybody hearing of it; empty when it has none."""
+        found = await self._runtime.list(self._instance)
+        return next((fact.engine_id for fact in found if fact.sandbox_id == sandbox_id), "")
 
     def statistics(self) -> Json:
         return {"created": self.created, "create_failures": self.create_failures, "removing": self.removing}

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from ..domain import execution as ex
-from ..domain.model import ExitReason, SessionState, Variable
+from ..domain.model import ExecutionState, ExitReason, SessionState, Variable
 from ..errors import BadRequest, SandglassError, SessionEnded, StoreUnavailable, Unavailable
 from ..protocol import jupyter
 from ..protocol.frames import FrameError, Lane
@@ -46,7 +46,7 @@ class Traffic:
     def __init__(self, session: LiveSession) -> None:
         self._s = session
         self._pending: OrderedDict[str, str] = OrderedDict()
-        self._held: deque[tuple[str, bytes]] = deque()
+        self._held: deque[tuple[bytes, bool]] = deque()
         self._forwarder: asyncio.Task[None] | None = None
         self.last_execute: dict[str, Json] = {}
         """Attachment key -> header of its latest execute_request: where a Jupyter client shows what is said between cells."""
@@ -84,7 +84,7 @@ class Traffic:
             self.answer(key, message.header, "kernel_info_reply", known, channel=channel)
         elif state in (SessionState.STARTING, SessionState.NEW) and len(self._held) < HELD_LIMIT:
             self._remember(msg_id, key)
-            self._held.append((key, body))
+            self._held.append((body, channel == "control"))
         elif channel != "stdin" and kind.endswith("_request"):
             # nothing runs that could answer, and waking a sandbox for this would keep forgotten tabs alive
             content = {"status": "error", "ename": "NoSandbox", "evalue": "no sandbox runs; an execution opens one", "traceback": []}
@@ -137,8 +137,10 @@ class Traffic:
         except FrameError as error:
             raise BadRequest("The message is over its size limit.") from error
         except SandglassError as error:
-            # the stream is being mended; a client that must know hears it from the session's own events
-            log.info("a message was not forwarded", extra={"session": self._s.session_id, "why": error.code})
+            if sandbox.link.lost is not None and len(self._held) < HELD_LIMIT:
+                self._held.append((body, control))  # until the stream is mended
+            else:
+                log.info("a message was not forwarded", extra={"session": self._s.session_id, "why": error.code})
 
     def answer_stdin(self, run: Run, value: str) -> None:
         header = jupyter.make_header("input_reply", self.kernel_session)
@@ -167,11 +169,11 @@ class Traffic:
         finally:
             self._forwarder = None
 
-    def open_for_work(self) -> None:
-        """The session is ACTIVE: what was held goes first, then what waits to be executed."""
+    def go_on(self) -> None:
+        """The session is ACTIVE, or its stream is mended: what was held goes first, then what waits to be executed."""
         held, self._held = self._held, deque()
-        for _, body in held:
-            self._send(body)
+        for body, control in held:
+            self._send(body, control=control)
         self.kick()
 
     # --- from the kernel ----------------------------------------------------------------------------------------------
@@ -321,12 +323,13 @@ class Traffic:
         """Complete an execution in the kernel's place, so that no client waits for ever."""
         if run.e.complete:
             return
+        text = run.row.data.get("detail") or ex.SENTENCES[reason]
         content = {
-            "status": "error", "ename": _ENAMES.get(reason, "SandglassError"), "evalue": ex.SENTENCES[reason],
-            "traceback": [f"Sandglass: {reason}: {ex.SENTENCES[reason]}"],
+            "status": "error", "ename": _ENAMES.get(reason, "SandglassError"), "evalue": text,
+            "traceback": [f"Sandglass: {reason}: {text}"],
         }  # fmt: skip
         request, parent = run.header, run.e.msg_id
-        if not run.forwarded:
+        if run.e.state is ExecutionState.QUEUED:
             self._say("iopub", request, "status", {"execution_state": "busy"}, parent=parent, flags=Flag.BUSY)
         if not run.e.reply:
             self._say("iopub", request, "error", {k: content[k] for k in ("ename", "evalue", "traceback")}, parent=parent, flags=Flag.OUTPUT)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain import session as m
 from gateway.domain import session_commands as co
 from gateway.domain import session_events as ev
+from gateway.domain import session_state as state_of
 from gateway.domain.model import EndReason, ExitReason, Lifetimes, NoticeKind, SessionState
 from gateway.errors import InvalidTransition
 
@@ -16,8 +17,8 @@ LIFE = Lifetimes(idle_s=20.0, max_s=100.0, warn_before_s=(30.0, 5.0), drain_grac
 S = SessionState
 
 
-def run(script: list[tuple[float, ev.Event]], state: m.Session | None = None) -> tuple[m.Session, list[co.Command]]:
-    state = state or m.Session(LIFE)
+def run(script: list[tuple[float, ev.Event]], state: state_of.Session | None = None) -> tuple[state_of.Session, list[co.Command]]:
+    state = state or state_of.Session(LIFE)
     commands: list[co.Command] = []
     for now, event in script:
         state, more = m.step(state, event, now)
@@ -25,7 +26,7 @@ def run(script: list[tuple[float, ev.Event]], state: m.Session | None = None) ->
     return state, commands
 
 
-def active(at: float = 0.0) -> m.Session:
+def active(at: float = 0.0) -> state_of.Session:
     state, _ = run([(at, ev.Wanted()), (at, ev.SandboxReady("a")), (at, ev.FilesRestored("a"))])
     assert state.state is S.ACTIVE
     return state
@@ -43,14 +44,14 @@ def test_a_new_session_starts_restores_and_opens() -> None:
 
 def test_idle_counts_from_the_end_of_the_last_execution() -> None:
     state, _ = run([(1, ev.Busy())], active())
-    assert "idle" not in m.timers(state)
+    assert "idle" not in state_of.timers(state)
     state, _ = run([(50, ev.Idle())], state)
-    assert m.timers(state)["idle"] == 70
+    assert state_of.timers(state)["idle"] == 70
 
 
 def test_a_lead_longer_than_the_timer_becomes_half_of_it() -> None:
-    assert m.leads(20.0, (30.0, 5.0)) == (10.0, 5.0)
-    assert m.leads(20.0, (30.0, 60.0)) == (10.0,)
+    assert state_of.leads(20.0, (30.0, 5.0)) == (10.0, 5.0)
+    assert state_of.leads(20.0, (30.0, 60.0)) == (10.0,)
 
 
 def test_activity_moves_idle_and_never_the_maximum() -> None:
@@ -69,24 +70,22 @@ def test_warnings_come_once_and_again_after_activity() -> None:
     state, commands = run([(10, ev.TimerFired("idle_warn:10")), (10, ev.TimerFired("idle_warn:10"))], active())
     assert [c for c in commands if isinstance(c, co.Tell)] == [co.Tell(NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT, 10.0)]
     state, _ = run([(12, ev.Busy()), (13, ev.Idle())], state)
-    assert m.timers(state)["idle_warn:10"] == 23
+    assert state_of.timers(state)["idle_warn:10"] == 23
 
 
 def test_a_recycle_kills_persists_destroys_and_rests() -> None:
-    state, commands = run(
-        [(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active()
-    )
+    state, commands = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.Persisted("a")), (23, ev.Destroyed("a"))], active())
     assert kinds(commands) == ["LoseVariables", "FailWork", "KillUser", "Persist", "Destroy", "Tell"]
     assert (state.state, state.generation, state.reason, state.sandbox_id) == (S.DORMANT, 2, EndReason.IDLE_TIMEOUT, "")
 
 
 def test_at_the_maximum_a_running_execution_has_its_grace() -> None:
     state, commands = run([(99, ev.Busy()), (100, ev.TimerFired("max"))], active())
-    assert (state.state, state.phase, commands) == (S.DRAINING, m.Phase.FINISHING, [])
+    assert (state.state, state.phase, commands) == (S.DRAINING, state_of.Phase.FINISHING, [])
     waited, _ = run([(102, ev.Idle())], state)
-    assert waited.phase is m.Phase.KILLING
+    assert waited.phase is state_of.Phase.KILLING
     forced, _ = run([(103, ev.TimerFired("drain"))], state)
-    assert forced.phase is m.Phase.KILLING
+    assert forced.phase is state_of.Phase.KILLING
 
 
 def test_work_that_arrives_in_a_drain_opens_the_next_sandbox() -> None:
@@ -99,9 +98,9 @@ def test_work_that_arrives_in_a_drain_opens_the_next_sandbox() -> None:
 def test_a_store_that_is_down_quarantines_and_retries() -> None:
     state, commands = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.PersistFailed("a"))], active())
     assert state.state is S.QUARANTINED and co.Tell(NoticeKind.QUARANTINED, EndReason.IDLE_TIMEOUT) in commands
-    at = m.timers(state)["persist"]
+    at = state_of.timers(state)["persist"]
     state, commands = run([(at, ev.TimerFired("persist")), (at, ev.PersistFailed("a"))], state)
-    assert kinds(commands) == ["Persist"] and m.timers(state)["persist"] > at + m.RETRY_S
+    assert kinds(commands) == ["Persist"] and state_of.timers(state)["persist"] > at + m.RETRY_S
     state, commands = run([(at + 100, ev.TimerFired("persist")), (at + 100, ev.Persisted("a")), (at + 101, ev.Destroyed("a"))], state)
     assert state.state is S.DORMANT and kinds(commands)[:2] == ["Persist", "Destroy"]
 
@@ -110,13 +109,50 @@ def test_quarantine_ends_and_says_what_is_lost() -> None:
     state, _ = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (22, ev.PersistFailed("a"))], active())
     state, commands = run([(22 + m.QUARANTINE_MAX_S, ev.PersistFailed("a"))], state)
     assert kinds(commands) == ["Tell", "Destroy"] and commands[0] == co.Tell(NoticeKind.FILES_LOST, EndReason.IDLE_TIMEOUT)
-    assert state.phase is m.Phase.DESTROYING
+    assert state.phase is state_of.Phase.DESTROYING
 
 
 def test_a_dead_kernel_is_a_new_generation_in_the_same_sandbox() -> None:
     state, commands = run([(1, ev.Busy()), (2, ev.KernelDied("a", ExitReason.MEMORY_LIMIT))], active())
     assert (state.generation, state.state, state.busy, state.max_deadline) == (2, S.ACTIVE, False, 100)
     assert kinds(commands) == ["LoseVariables", "FailWork", "Tell", "RestartKernel"]
+
+
+def test_a_restart_or_a_death_of_an_idle_kernel_moves_no_timer() -> None:
+    """Code that lets its kernel die now and then would keep a sandbox alive."""
+    for event in (ev.RestartRequested(), ev.KernelDied("a")):
+        state, _ = run([(15, event)], active())
+        assert state_of.timers(state)["idle"] == 20
+        state, _ = run([(14, ev.Busy()), (15, event)], active())
+        assert state_of.timers(state)["idle"] == 35, "the edge from busy to idle does"
+
+
+def test_a_late_warning_says_how_long_is_left_and_the_nearest_speaks_for_the_others() -> None:
+    def told(now: float) -> list[float]:
+        _, commands = run([(now, ev.TimerFired("idle_warn:10")), (now, ev.TimerFired("idle_warn:5"))], active())
+        return [c.lead_s for c in commands if isinstance(c, co.Tell)]
+
+    assert [told(now) for now in (10, 10.5, 12, 15, 17, 19.5, 20, 5000)] == [[10], [10], [8], [5], [3], [0.5], [], []]
+
+
+def test_the_end_that_is_asked_for_in_a_drain_has_its_own_reason() -> None:
+    state, _ = run([(20, ev.TimerFired("idle")), (21, ev.EndRequested(EndReason.ADMIN)), (21, ev.EndRequested(EndReason.USER))], active())
+    assert state.reason == EndReason.IDLE_TIMEOUT, "the sandbox's"
+    state, commands = run([(22, ev.UserKilled("a")), (23, ev.Persisted("a")), (24, ev.Destroyed("a"))], state)
+    assert (state.state, state.reason) == (S.ENDED, EndReason.ADMIN) and co.Tell(NoticeKind.ENDED, EndReason.ADMIN) in commands
+
+
+@pytest.mark.parametrize("event", [ev.RecycleRequested(), ev.EndRequested(), ev.RestartRequested()])
+def test_whoever_asks_for_an_end_does_not_wait_for_the_grace_of_what_runs(event: ev.Event) -> None:
+    state, commands = run([(99, ev.Busy()), (100, ev.TimerFired("max")), (101, event)], active())
+    assert state.phase is state_of.Phase.KILLING and kinds(commands) == ["LoseVariables", "FailWork", "KillUser"]
+    assert state.wanted is isinstance(event, ev.RestartRequested)
+
+
+def test_work_that_came_in_the_grace_ends_with_it_and_wants_nothing() -> None:
+    script = [(99, ev.Busy()), (100, ev.TimerFired("max")), (101, ev.Wanted()), (103, ev.TimerFired("drain"))]
+    state, commands = run([*script, (104, ev.UserKilled("a")), (105, ev.Persisted("a")), (106, ev.Destroyed("a"))], active())
+    assert state.state is S.DORMANT and co.FailWork(ExitReason.SANDBOX_ENDED) in commands
 
 
 @pytest.mark.parametrize("event", [ev.UserKilled("old"), ev.Persisted("old"), ev.Destroyed("old"), ev.KernelDied("old"), ev.SandboxGone("old")])
@@ -132,7 +168,7 @@ def test_a_sandbox_that_comes_too_late_is_discarded() -> None:
 
 def test_an_illegal_event_raises_and_changes_nothing() -> None:
     with pytest.raises(InvalidTransition):
-        m.step(m.Session(LIFE), ev.Idle(), 0.0)
+        m.step(state_of.Session(LIFE), ev.Idle(), 0.0)
 
 
 def test_the_end_while_starting_needs_no_sandbox() -> None:
@@ -157,7 +193,7 @@ LOSSES = (co.LoseVariables,)
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 60), events), max_size=60))
 def test_invariants_under_any_order_of_events(script: list[tuple[float, ev.Event]]) -> None:
-    state, now = m.Session(LIFE), 0.0
+    state, now = state_of.Session(LIFE), 0.0
     used: set[str] = set()
     persisted_or_told: set[str] = set()
     for delay, event in script:
@@ -188,5 +224,5 @@ def test_invariants_under_any_order_of_events(script: list[tuple[float, ev.Event
             assert not state.sandbox_id and state.max_deadline is None
         if before.state is S.ENDED:
             assert state.state is S.ENDED
-        for at in m.timers(state).values():
+        for at in state_of.timers(state).values():
             assert at >= 0

@@ -76,9 +76,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 class Rig:
     """``runtime``, ``store`` and the state directory outlive a gateway, as an engine and a disk do."""
 
-    def __init__(
-        self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None, store: Any = None
-    ) -> None:
+    def __init__(self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None, store: Any = None) -> None:
         self.path = path
         self.clock = SystemClock()
         self.runtime = FakeRuntime(self.clock)
@@ -86,16 +84,17 @@ class Rig:
         self.lifetimes, self.limits, self.target, self.caps = lifetimes, limits, target, caps or Caps()
         self.epoch = 0
 
+    def make_records(self) -> Any:
+        return SqliteRecords(self.path / "records.sqlite")
+
     async def boot(self) -> Gateway:
         self.epoch += 1
-        self.records = SqliteRecords(self.path / "records.sqlite")
+        self.records = self.make_records()
         await self.records.open()
         self.tasks = Tasks()
         profile = Profile("container", "container", "runc", IMAGE, "Container", self.limits, self.lifetimes)
         instance = await self.records.instance_id()
-        sandboxes = Sandboxes(
-            self.runtime, self.records, self.clock, self.tasks, instance=instance, epoch=self.epoch, images={"container": IMAGE}
-        )
+        sandboxes = Sandboxes(self.runtime, self.records, self.clock, self.tasks, instance=instance, epoch=self.epoch, images={"container": IMAGE})
         pool = Pool(
             sandboxes, self.records, self.clock, self.tasks, profiles={"container": profile}, warm_profiles=["container"],
             target=self.target, max_live=50,

@@ -61,7 +61,7 @@ async def test_memory_is_named_when_the_engine_says_so(tmp_path: Path) -> None:
         session = r.gateway.live[access.session_id]
         execution_id = await access.execute("sleep:0.3\ndie:9")
         await until(lambda: session.runs.running)
-        session.effects.oom()
+        session.mending.oom.set()
         assert await access.wait_execution(execution_id, 10)
         assert (await access.execution_json(execution_id))["exit_reason"] == "memory_limit"
 
