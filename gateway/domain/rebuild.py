@@ -64,7 +64,9 @@ class Rebuild:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Rebuild:
-        return cls(**row | {"steps": [Step(**step) for step in row["steps"]], "state": RebuildState(row["state"])})
+        """Members that this release does not know are left out."""
+        known = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
+        return cls(**known | {"steps": [Step(**step) for step in row["steps"]], "state": RebuildState(row["state"])})
 
 
 def suggested(cells: Iterable[Cell], generation: int, last: Rebuild | None) -> list[Cell]:

@@ -385,8 +385,7 @@ class Runs:
             code = ""
             try:
                 message = jupyter.decode(body)
-                header = message.header
-                code = str(message.content.get("code", ""))
+                header, code = message.header, str(message.content.get("code", ""))
             except ValueError:
                 header = {"msg_id": row.msg_id, "msg_type": "execute_request", "session": "", "username": "", "version": "5.3"}
             e = Execution(row.execution_id, row.msg_id, ExecutionState(row.state))

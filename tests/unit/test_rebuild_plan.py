@@ -69,3 +69,4 @@ def test_a_rebuild_comes_back_from_its_row() -> None:
     made.end(RebuildState.STOPPED, 9.0, ["b", "x"], "why")
     assert (made.back, made.done) == (["b"], 1)
     assert Rebuild.from_row(made.to_row()) == made
+    assert Rebuild.from_row(made.to_row() | {"of_a_later_release": 1}) == made
