@@ -167,6 +167,7 @@ class Runs:
             return
         run.e = ex.started(run.e)
         run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
+        run.row.data["output_after"] = self._s.journal.last_index
         run.row.state = run.e.state
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
@@ -408,6 +409,7 @@ class Runs:
         elif head.flags & Flag.BUSY:
             run.e = ex.started(run.e)
             run.row.state, run.row.started_at = run.e.state, run.row.started_at or head.at
+            run.row.data["output_after"] = head.index
         elif head.flags & Flag.IDLE:
             run.e = ex.idled(run.e)
         elif head.flags & Flag.REPLY:

@@ -51,7 +51,7 @@ async def gather(journal: Journal, msg_id: str, first: int, last: int, most: int
 async def _read(out: CellOutputs, journal: Journal, msg_id: str, after: int, last: int) -> int:
     """Take what comes, until there is no room for more; returns the last entry that was looked at."""
     while after < last and not out.full:
-        entries = journal.read(after, max_entries=SLICE)
+        entries = journal.read(after, max_entries=min(SLICE, last - after))
         for entry in entries:
             if entry.index > last or out.full:
                 break
@@ -130,8 +130,10 @@ class Transcript:
 
     async def _cell(self, run: Run, policy: Policy) -> Cell:
         row, caps = run.row, self._s.world.caps
+        last: int = row.data["last"]
         try:
-            found = await gather(self._s.journal, row.msg_id, row.data.get("first", 0), row.data["last"], caps.cell_bytes)
+            # From where it began: of a thousand cells asked for at once, each would else look at what all before it printed.
+            found = await gather(self._s.journal, row.msg_id, row.data.get("output_after", last), last, caps.cell_bytes)
             outputs, left_out = found.finished(), found.left_out
         except SandglassError as error:
             log.warning("the output of a cell cannot be read", extra={"execution": row.execution_id, "why": error.code})

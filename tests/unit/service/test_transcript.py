@@ -127,6 +127,27 @@ async def test_a_long_flood_is_gathered_in_short_turns(tmp_path: Path) -> None:
         assert longest < 0.25, longest
 
 
+async def test_of_many_cells_asked_for_at_once_each_looks_at_its_own_output_only(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        s = r.gateway.live[access.session_id]
+        looked, read = 0, s.journal.read
+
+        def counting(after: int, **how: Any) -> Any:
+            nonlocal looked
+            found = read(after, **how)
+            looked += len(found)
+            return found
+
+        s.journal.read = counting  # type: ignore[method-assign]
+        for number in range(200):
+            access.from_client("ws:lab", execute_request(f"print:{number}", "lab")[1])
+        await until(lambda: not s.runs.open, 30)
+        found = await cells(access)
+        assert [c["outputs"][0]["text"] for c in found] == [f"{n}\n" for n in range(200)]
+        assert looked < 200 * 30, looked
+
+
 @pytest.mark.parametrize("policy", [Policy.HASH, Policy.OFF])
 async def test_a_policy_keeps_less_for_its_tenant_alone(tmp_path: Path, policy: Policy) -> None:
     async with rig(tmp_path) as r:
