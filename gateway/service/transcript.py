@@ -110,6 +110,8 @@ class Transcript:
 
     def __init__(self, session: LiveSession) -> None:
         self._s = session
+        self._turn = asyncio.Lock()
+        """Cells stand in the order in which they finished, however long each takes to be gathered."""
         self.forget_before = 0
 
     @property
@@ -118,14 +120,14 @@ class Transcript:
 
     async def keep(self, run: Run) -> None:
         """Record a finished execution as the policy says."""
-        policy = self.policy
-        if policy is not Policy.OFF and not run.silent:
-            try:
+        async with self._turn:
+            policy, caps = self.policy, self._s.world.caps
+            if policy is not Policy.OFF and not run.silent:
                 cell = await self._cell(run, policy)
-                caps = self._s.world.caps
-                await self._s.insist(lambda: self._s.world.records.put_cell(cell, caps.transcript_bytes, MAX_CELLS))
-            except SandglassError as error:
-                log.error("a cell is missing in a transcript", extra={"execution": run.row.execution_id, "why": error.code})
+                try:
+                    await self._s.insist(lambda: self._s.world.records.put_cell(cell, caps.transcript_bytes, MAX_CELLS))
+                except SandglassError as error:
+                    log.error("a cell is missing in a transcript", extra={"execution": run.row.execution_id, "why": error.code})
         self.forget_journal(run)
 
     async def _cell(self, run: Run, policy: Policy) -> Cell:

@@ -89,6 +89,16 @@ async def test_what_waited_when_everything_was_lost_is_kept_too(tmp_path: Path) 
         assert died["outputs"][0]["text"] == "before\n" and waited["code"] == "print:never ran"
 
 
+async def test_the_order_is_that_of_their_ends_however_long_each_takes_to_gather(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        s = r.gateway.live[access.session_id]
+        for code in ("print:x\n" * 2000, "set:a", "print:y\n" * 500, "set:b"):
+            access.from_client("ws:lab", execute_request(code, "lab")[1])
+        await until(lambda: not s.runs.open, 30)
+        assert [c["code"][:7] for c in await cells(access)] == ["print:x", "set:a", "print:y", "set:b"]
+
+
 async def test_output_is_bounded_for_a_cell_and_in_all(tmp_path: Path) -> None:
     async with rig(tmp_path, caps=Caps(cell_bytes=20_000, transcript_bytes=50_000)) as r:
         access = await r.session()
