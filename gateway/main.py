@@ -132,7 +132,7 @@ class Server:
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
-            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention,
+            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
             inspection=InspectionRules(s.archives, Downloads(s.downloads), default_profile(s, problems) if s.pictures == "anew" else ""),
         )  # fmt: skip
         self._later("deadlines", deadlines.close)

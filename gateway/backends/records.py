@@ -13,6 +13,7 @@ from ..domain.model import Artifact
 from ..errors import Conflict
 from ..ports import DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
 from .records_audit import AuditTables
+from .records_cells import CellTables
 from .records_db import Database
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
@@ -42,7 +43,7 @@ _PUT_EXECUTION = upsert("executions", EXECUTION, "execution_id")
 _PUT_DECLARATION = upsert("declarations", DECLARATION, "session_id, pattern")
 
 
-class SqliteRecords(RetentionTables, UserTables, AuditTables):
+class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:

@@ -15,7 +15,9 @@ from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
 from ..ports import AuditRow, DeclarationRow
 from ..protocol import jupyter
+from . import rebuild
 from .api import Attachment, Sink
+from .document import Document
 from .keeping import read_sandbox
 from .live import LiveSession
 from .outputs import collect
@@ -190,6 +192,24 @@ class Access:
         if run is None or not run.forwarded:
             raise Conflict("That execution asks for nothing.")
         self._s.traffic.answer_stdin(run, value)
+
+    # --- the transcript, and running it again ------------------------------------------------------------------------
+
+    @property
+    def document(self) -> Document:
+        return Document(self._s.world, self._s.row, self._s)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._alive()
+        return rebuild.rebuild_json(self._s, await rebuild.start(self, self._s, cells, timeout_s=timeout_s, allow_stdin=allow_stdin))
+
+    def rebuild_json(self) -> Json:
+        if self._s.rebuild is None:
+            raise NotFound("Nothing was rebuilt in this session.")
+        return rebuild.rebuild_json(self._s, self._s.rebuild)
+
+    def stop_rebuild(self) -> None:
+        rebuild.stop(self._s)
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
 from ..ports import AuditQuery, AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from .cells import MemoryCells
 from .upkeep import MemoryUpkeep
 
 CHUNK_BYTES = 256 * 1024
@@ -33,7 +34,7 @@ def _copy(row: R) -> R:
     return replace(row, **changes)
 
 
-class MemoryRecords(MemoryUpkeep):
+class MemoryRecords(MemoryUpkeep, MemoryCells):
     """``ports.Records``. ``is_gone(owner, asking)`` says whether a lease's owner has surely ended."""
 
     def __init__(self, is_gone: Callable[[str, str], bool] = lambda owner, asking: False) -> None:

@@ -31,7 +31,7 @@ HOUR = 3600.0
 SESSIONS = ("anna", "ben")
 ASKED = (
     *[ev.Wanted()] * 3, *[ev.Busy()] * 3, *[ev.Idle()] * 2, ev.Activity(), ev.RestartRequested(), ev.RestartRequested(ExitReason.TIMEOUT),
-    ev.RecycleRequested(EndReason.USER), ev.RecycleRequested(EndReason.UPGRADE), ev.Extended(7.0), *[ev.Released("no use"), ev.RetryRequested()] * 3,
+    ev.RecycleRequested(EndReason.USER), ev.RecycleRequested(EndReason.UPGRADE), ev.Extended(7.0), ev.Released("no use"), ev.RetryRequested(),
 )  # fmt: skip
 OUTCOMES = (*["ok"] * 5, "fail", "fail", "lost")
 TIMERS = ("idle", "max", "drain", "persist", "idle_warn:10", "max_warn:30", "max_warn:5", "nonsense")
