@@ -1,6 +1,8 @@
 """Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
 
+from .kept import KeptRevocations
 from .keys import BadKey
+from .links import Links
 from .pages import Pages, PageSessions, Tickets
 from .revocation import Revocation, Revocations
 from .settings import AuthSettings
@@ -9,6 +11,8 @@ from .tokens import TokenVerifier
 __all__ = [
     "AuthSettings",
     "BadKey",
+    "KeptRevocations",
+    "Links",
     "PageSessions",
     "Pages",
     "Revocation",

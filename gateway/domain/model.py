@@ -99,6 +99,7 @@ class NoticeKind(StrEnum):
     KERNEL_RESTARTED = "kernel_restarted"
     OUTPUT_TRUNCATED = "output_truncated"
     QUARANTINED = "quarantined"
+    EXTENDED = "extended"
     START_FAILED = "start_failed"
     ENDED = "ended"
 
@@ -216,3 +217,5 @@ class Artifact:
     generation: int
     created_at: float
     execution_id: str = ""
+    verdict: str = ""
+    """Empty: not looked into yet. ``ok``, or the rule that it breaks (``domain.inspection``); a restore takes it all the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +25,7 @@ class Tokens(Protocol):
 
 
 class Pages(Protocol):
-    """Login links and page sessions."""
+    """Login links, page sessions and download links."""
 
     def issue_ticket(self, principal: Principal, purpose: str) -> tuple[str, float]:
         """A single-use ticket and when it expires, in seconds since the epoch. Raises QuotaExceeded."""
@@ -40,6 +41,14 @@ class Pages(Protocol):
 
     def renew(self, value: str) -> str | None:
         """A longer-lived value for the cookie, when it is time for one. Raises Unauthenticated."""
+        ...
+
+    def issue_link(self, principal: Principal, artifact_id: str) -> tuple[str, float]:
+        """A signed download link, and when it expires, in seconds since the epoch."""
+        ...
+
+    def check_link(self, link: str, principal: Principal, artifact_id: str) -> None:
+        """Raises NotFound when the link does not lead this caller to this artifact."""
         ...
 
     def end(self, value: str) -> None:
@@ -68,6 +77,10 @@ class HttpLimits:
     bad_messages: int = 20
 
 
+async def _nothing_to_record() -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Deps:
     """``url`` and ``frame_url`` are known once the sockets are bound. ``origins`` (in lower case): where a browser may
@@ -89,6 +102,8 @@ class Deps:
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
     figures: Figures | None = None
+    recorded: Callable[[], Awaitable[None]] = _nothing_to_record
+    """Returns when revocations are recorded."""
     scrape_token: bytes = field(default=b"", repr=False)
     """Opens ``/metrics`` and nothing else; empty: only an admin's token does."""
 
