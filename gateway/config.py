@@ -21,9 +21,12 @@ from .auth.settings import AuthSettings
 from .backends.s3_settings import S3Settings
 from .config_table import NAMES, SECRETS, TABLE, VARIABLES, Variable
 from .config_values import BadValue, show_size
+from .domain.archives import ArchiveLimits
 from .domain.files import PersistLimits
+from .domain.inspection import Downloads
 from .domain.model import Lifetimes, Limits
 from .domain.retention import Retention
+from .domain.transcript import Transcripts
 from .logs import LogSettings
 from .service import world
 
@@ -69,6 +72,10 @@ class Settings:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     caps: Caps = field(default_factory=Caps)
     retention: Retention = field(default_factory=Retention)
+    archives: ArchiveLimits = field(default_factory=ArchiveLimits)
+    downloads: str = Downloads.CHECKED
+    pictures: str = "stored"
+    transcripts: Transcripts = field(default_factory=Transcripts)
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)

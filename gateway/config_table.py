@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .auth.keys import ALGORITHMS
-from .config_values import Kind, choice, count, duration, durations, name, number, origins, size, switch, url, words
+from .config_values import Kind, by_tenant, choice, count, duration, durations, name, number, origins, size, switch, url, words
 from .protocol.frames import MAX_MESSAGE
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
@@ -182,11 +182,63 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "files stored after one execution; the rest follows at the end of the sandbox",
             ),
             Variable(
+                "SANDGLASS_TRANSCRIPT_SIZE",
+                "caps.transcript_bytes",
+                size(64 * KIB, GIB),
+                "a session's transcript; past it the oldest outputs go, then the oldest cells",
+            ),
+            Variable("SANDGLASS_TRANSCRIPT_CELL", "caps.cell_bytes", size(KIB, 64 * MIB), "output of one cell in a transcript"),
+            Variable(
                 "SANDGLASS_JOURNAL",
                 "caps.journal_bytes",
                 size(MIB, 64 * GIB),
                 "a session's messages kept for those who come back",
             ),
+        ),
+    ),
+    (
+        "Archives and downloads",
+        (
+            Variable(
+                "SANDGLASS_ARCHIVE_UNPACKED",
+                "archives.unpacked_bytes",
+                size(MIB, 64 * GIB),
+                "what an archive may unpack to, with those within it",
+            ),
+            Variable(
+                "SANDGLASS_ARCHIVE_RATIO",
+                "archives.ratio",
+                count(2, 1_000_000),
+                "by how much more than its own size, once that is past 16 MiB",
+            ),
+            Variable("SANDGLASS_ARCHIVE_ENTRIES", "archives.entries", count(1, 10_000_000), "entries, with those of archives within it"),
+            Variable("SANDGLASS_ARCHIVE_DEPTH", "archives.depth", count(0, 1000), "folders above an entry"),
+            Variable("SANDGLASS_ARCHIVE_NESTING", "archives.nesting", count(0, 16), "archives around an archive (a workbook is one)"),
+            Variable("SANDGLASS_ARCHIVE_CPU", "archives.cpu_s", duration(1, HOUR), "processor time for looking into one"),
+            Variable(
+                "SANDGLASS_PICTURES",
+                "pictures",
+                choice("stored", "anew"),
+                "how pictures are handed out: as they are stored, or encoded anew, each in a sandbox of its own",
+            ),
+            Variable(
+                "SANDGLASS_DOWNLOADS",
+                "downloads",
+                choice("all", "checked", "known"),
+                "what may be downloaded; checked: no program and no bad archive; known: no false name and no unknown type either",
+            ),
+        ),
+    ),
+    (
+        "What a transcript keeps (each user sees it, and can delete their own)",
+        (
+            Variable(
+                "SANDGLASS_TRANSCRIPT",
+                "transcripts.policy",
+                choice("off", "hash", "full"),
+                "of each cell: nothing; hashes, sizes and how it ended; or its code and output as well",
+            ),
+            Variable("SANDGLASS_TRANSCRIPT_TENANTS", "transcripts.tenants", by_tenant("off", "hash", "full"), "the same for single tenants"),
         ),
     ),
     (
@@ -215,6 +267,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "retention.journals_s",
                 duration(0, 3650 * DAY),
                 "messages and output of an ended session, from its end",
+            ),
+            Variable(
+                "SANDGLASS_RETAIN_TRANSCRIPTS",
+                "retention.transcripts_s",
+                duration(HOUR, 3650 * DAY),
+                "transcript of an ended session, from its end; that of a living session stays",
             ),
             Variable(
                 "SANDGLASS_RETAIN_HISTORY",

@@ -5,6 +5,7 @@
     SandglassError                      code            retry  meaning
     |-- BadRequest                      bad_request            the request is malformed
     |   |-- PathRefused                 path_refused           a file path or pattern that may not be used
+    |   |-- ArtifactRejected            artifact_rejected      a file whose content is not let in or out
     |   `-- TooLarge                    too_large              a body, file or message over its limit
     |-- Unauthenticated                 unauthenticated        no token, or one that does not hold
     |   `-- UserDisabled                user_disabled          whoever it is may not come in any more
@@ -64,6 +65,12 @@ class PathRefused(BadRequest):
     """That path or pattern may not be used."""
 
     code = "path_refused"
+
+
+class ArtifactRejected(BadRequest):
+    """What this file holds is not let in or out. ``extra["rule"]`` names the rule that it breaks."""
+
+    code = "artifact_rejected"
 
 
 class TooLarge(BadRequest):

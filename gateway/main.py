@@ -22,6 +22,7 @@ from .backends.s3_store import S3Store
 from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
+from .domain.inspection import Downloads
 from .domain.model import EndReason, Profile
 from .domain.session_events import RecycleRequested
 from .errors import SandglassError
@@ -34,6 +35,7 @@ from .service import garbage
 from .service.adoption import Adoption
 from .service.deadlines import Deadlines
 from .service.gateway import Gateway
+from .service.inspection import InspectionRules
 from .service.monitor import LEASE_TTL_S, Monitor
 from .service.pool import Pool
 from .service.sandboxes import Sandboxes
@@ -118,7 +120,7 @@ class Server:
         self._later("engine client", runtime.close)
         problems, trace = await self._look_at_engine(runtime)
         profiles = profiles_of(s, self._image)
-        deadlines = Deadlines(self.clock)
+        deadlines = Deadlines(self.clock, self.tally.deadline_late.observe)
         sandboxes = Sandboxes(
             runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images=dict.fromkeys(profiles, self._image),
             tally=self.tally,
@@ -130,7 +132,8 @@ class Server:
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
-            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention,
+            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
+            inspection=InspectionRules(s.archives, Downloads(s.downloads), default_profile(s, problems) if s.pictures == "anew" else ""),
         )  # fmt: skip
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
@@ -147,7 +150,7 @@ class Server:
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
-        self.tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in self.gateway.live.values())), "garbage")
+        self.tasks.spawn(garbage.keep_tidy(self.gateway.quiet), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 

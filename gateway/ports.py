@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .domain.model import Artifact, Profile
 from .domain.retention import Rows, StoredPath
+from .domain.transcript import Cell
 
 
 class Clock(Protocol):
@@ -367,8 +368,8 @@ class RetentionRecords(Protocol):
     async def purge(self, rows: Rows, before: float, after: int, limit: int, audit: AuditRow) -> Purged:
         """Look at the ``limit`` oldest rows behind ``after`` and delete those that were over at ``before``.
 
-        Executions that are finished (or their session is), notices that were told (or their session ended), sandboxes that
-        are gone, ended sessions that nothing refers to any more. The count goes into the audit's ``detail``.
+        Executions that are finished (or their session is), notices that were told (or their session ended), cells of ended
+        sessions, sandboxes that are gone, ended sessions that nothing refers to any more. The count goes into the audit's ``detail``.
         """
         ...
 
@@ -385,6 +386,33 @@ class RetentionRecords(Protocol):
         ...
 
     async def forget_orphan(self, key: str, audit: AuditRow | None) -> None: ...
+
+
+class CellRecords(Protocol):
+    """The transcripts: what a session ran and what came of it, the user's own document."""
+
+    async def put_cell(self, cell: Cell, most_bytes: int, most_cells: int) -> None:
+        """Record it (again: its execution names it), and keep its session within the bounds.
+
+        Outputs of the oldest cells go first, then the oldest cells; the newest one stays whatever its size.
+        """
+        ...
+
+    async def list_cells(self, session_id: str, *, after: int = 0, limit: int = 100, outputs: bool = True) -> list[Cell]:
+        """Oldest first, behind the place ``after``."""
+        ...
+
+    async def get_cell(self, session_id: str, execution_id: str) -> Cell | None: ...
+    async def count_cells(self, session_id: str) -> tuple[int, int]:
+        """How many, and their bytes."""
+        ...
+
+    async def forget_cells(self, session_id: str, audit: AuditRow) -> int:
+        """Delete all, so that the records' file does not hold them either. Returns how many; with none nothing is written.
+
+        The count goes into the audit's ``detail``.
+        """
+        ...
 
 
 class UserRecords(Protocol):
@@ -411,7 +439,7 @@ class UserRecords(Protocol):
         ...
 
 
-class Records(RetentionRecords, UserRecords, Protocol):
+class Records(RetentionRecords, UserRecords, CellRecords, Protocol):
     """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable.
 
     ``errors``: how many statements failed because it did not serve, for the operator's figures.
@@ -475,6 +503,10 @@ class Records(RetentionRecords, UserRecords, Protocol):
         ...
 
     async def get_artifact(self, artifact_id: str) -> Artifact | None: ...
+    async def judge_artifact(self, artifact_id: str, mime: str, verdict: str) -> None:
+        """What its content turned out to be; nothing happens when there is none."""
+        ...
+
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         """Record that the user deleted this path: it is not restored any more."""
         ...

@@ -2,6 +2,7 @@
 
 from .kept import KeptRevocations
 from .keys import BadKey
+from .links import Links
 from .pages import Pages, PageSessions, Tickets
 from .revocation import Revocation, Revocations
 from .settings import AuthSettings
@@ -11,6 +12,7 @@ __all__ = [
     "AuthSettings",
     "BadKey",
     "KeptRevocations",
+    "Links",
     "PageSessions",
     "Pages",
     "Revocation",

@@ -19,6 +19,7 @@ from ..domain.model import Principal
 from ..errors import QuotaExceeded, Unauthenticated
 from ..ports import Clock
 from .keys import derive, secret_key
+from .links import Links
 from .revocation import Revocation, Revocations
 from .tokens import Claims, TokenVerifier
 
@@ -165,12 +166,13 @@ class PageSessions:
 
 
 class Pages:
-    """Tickets and page sessions together, as the HTTP layer takes them. ``secret``: the installation's."""
+    """Tickets, page sessions and download links together, as the HTTP layer takes them. ``secret``: the installation's."""
 
     def __init__(self, secret: bytes, clock: Clock, *, revocations: Revocations | None = None) -> None:
         self.tickets = Tickets(clock)
         self.sessions = PageSessions(secret, clock, revocations=revocations)
         self.sessions.revocations.listeners.append(self.tickets.revoked)
+        self.links = Links(clock, revocations=self.sessions.revocations)
 
     def issue_ticket(self, principal: Principal, purpose: str) -> tuple[str, float]:
         """``purpose``: ``login`` or ``attach``; ``(ticket, when it expires)``. Raises QuotaExceeded."""
@@ -188,6 +190,14 @@ class Pages:
     def renew(self, value: str) -> str | None:
         """A fresh value when it is time for one. Raises Unauthenticated."""
         return self.sessions.renew(value)
+
+    def issue_link(self, principal: Principal, artifact_id: str) -> tuple[str, float]:
+        """A download link and when it expires."""
+        return self.links.issue(principal, artifact_id)
+
+    def check_link(self, link: str, principal: Principal, artifact_id: str) -> None:
+        """Raises NotFound when it does not lead this caller there."""
+        self.links.check(link, principal, artifact_id)
 
     def end(self, value: str) -> None:
         """Log out; nothing happens when the value does not hold."""

@@ -13,6 +13,7 @@ from ..domain.model import Artifact
 from ..errors import Conflict
 from ..ports import DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
 from .records_audit import AuditTables
+from .records_cells import CellTables
 from .records_db import Database
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
@@ -42,7 +43,7 @@ _PUT_EXECUTION = upsert("executions", EXECUTION, "execution_id")
 _PUT_DECLARATION = upsert("declarations", DECLARATION, "session_id, pattern")
 
 
-class SqliteRecords(RetentionTables, UserTables, AuditTables):
+class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:
@@ -218,6 +219,9 @@ class SqliteRecords(RetentionTables, UserTables, AuditTables):
     async def get_artifact(self, artifact_id: str) -> Artifact | None:
         found = self._db.first(select("artifacts", ARTIFACT) + "WHERE artifact_id = ? AND doomed_at IS NULL", (artifact_id,))
         return None if found is None else Artifact(**members(found, ARTIFACT))
+
+    async def judge_artifact(self, artifact_id: str, mime: str, verdict: str) -> None:
+        self._db.run("UPDATE artifacts SET mime = ?, verdict = ? WHERE artifact_id = ?", (mime, verdict, artifact_id))
 
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         gone = Artifact("", session_id, "", "", path, "", 0, "", 0, at)

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..domain.model import Artifact
+from ..domain.transcript import Cell
 from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, RevocationRow, SandboxRow, SessionRow
 from .records_db import Database, Row
 
@@ -19,7 +20,8 @@ def _names(kind: type) -> tuple[str, ...]:
 SESSION, SANDBOX, EXECUTION, NOTICE = _names(SessionRow), _names(SandboxRow), _names(ExecutionRow), _names(NoticeRow)
 ARTIFACT, AUDIT, DECLARATION, DISABLED = _names(Artifact), _names(AuditRow), _names(DeclarationRow), _names(DisabledRow)
 REVOCATION = _names(RevocationRow)
-_JSON_MEMBERS = frozenset(("data", "body", "detail"))
+CELL = _names(Cell)
+_JSON_MEMBERS = frozenset(("data", "body", "detail", "code", "outputs"))
 _FLAGS = frozenset(("keep", "delivered"))
 
 

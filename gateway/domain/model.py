@@ -217,3 +217,5 @@ class Artifact:
     generation: int
     created_at: float
     execution_id: str = ""
+    verdict: str = ""
+    """Empty: not looked into yet. ``ok``, or the rule that it breaks (``domain.inspection``); a restore takes it all the same."""

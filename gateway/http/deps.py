@@ -25,7 +25,7 @@ class Tokens(Protocol):
 
 
 class Pages(Protocol):
-    """Login links and page sessions."""
+    """Login links, page sessions and download links."""
 
     def issue_ticket(self, principal: Principal, purpose: str) -> tuple[str, float]:
         """A single-use ticket and when it expires, in seconds since the epoch. Raises QuotaExceeded."""
@@ -41,6 +41,14 @@ class Pages(Protocol):
 
     def renew(self, value: str) -> str | None:
         """A longer-lived value for the cookie, when it is time for one. Raises Unauthenticated."""
+        ...
+
+    def issue_link(self, principal: Principal, artifact_id: str) -> tuple[str, float]:
+        """A signed download link, and when it expires, in seconds since the epoch."""
+        ...
+
+    def check_link(self, link: str, principal: Principal, artifact_id: str) -> None:
+        """Raises NotFound when the link does not lead this caller to this artifact."""
         ...
 
     def end(self, value: str) -> None:

@@ -26,6 +26,7 @@ STATUS: dict[str, int] = {
     "generation_mismatch": 409,
     "session_ended": 410,
     "too_large": 413,
+    "artifact_rejected": 422,
     "quota_exceeded": 429,
     "platform_fault": 500,
     "unavailable": 503,

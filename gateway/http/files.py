@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 
 from tornado.web import stream_request_body
 
+from ..clock import iso
 from ..errors import BadRequest, PathRefused, TooLarge
 from ..service.api import Json
 from .auth import require_scope
@@ -40,6 +41,28 @@ class ArtifactHandler(Downloading):
 
     async def get(self, artifact_id: str) -> None:
         require_scope(self.caller, "files:read")
+        found, chunks = await self.gateway.artifact(self.caller, artifact_id)
+        await self.send_file(found["path"], chunks, found["size"])
+
+
+class ArtifactLinkHandler(Authenticated):
+    scope = "files:read"
+
+    async def post(self, artifact_id: str) -> None:
+        self.json_body({})
+        await self.gateway.artifact(self.caller, artifact_id)  # no link to what could not be downloaded
+        link, expires_at = self.deps.pages.issue_link(self.caller, artifact_id)
+        url = f"{self.deps.url.rstrip('/')}/api/v1/artifacts/{artifact_id}/download?link={link}"
+        self.answer({"url": url, "expires_at": iso(expires_at)}, 201)
+
+
+class ArtifactDownloadHandler(Downloading):
+    """By link: the caller must be who it was made for, and the artifact must still be there."""
+
+    scope = "files:read"
+
+    async def get(self, artifact_id: str) -> None:
+        self.deps.pages.check_link(self.get_query_argument("link", ""), self.caller, artifact_id)
         found, chunks = await self.gateway.artifact(self.caller, artifact_id)
         await self.send_file(found["path"], chunks, found["size"])
 

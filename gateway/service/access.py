@@ -9,18 +9,22 @@ from typing import Any
 from ..clock import iso
 from ..domain.audit import Tag
 from ..domain.files import MAX_DECLARATIONS
-from ..domain.model import EndReason, ExecutionState, SessionState
+from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
 from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
 from ..ports import AuditRow, DeclarationRow
 from ..protocol import jupyter
+from . import rebuild
 from .api import Attachment, Sink
-from .keeping import read_sandbox, write_sandbox
+from .document import Document
+from .keeping import read_sandbox
 from .live import LiveSession
 from .outputs import collect
 from .sandboxes import Sandbox
 from .telling import notice_json
+from .uploads import Upload
+from .world import World
 
 Json = dict[str, Any]
 REST_KEY = "rest"
@@ -189,6 +193,24 @@ class Access:
             raise Conflict("That execution asks for nothing.")
         self._s.traffic.answer_stdin(run, value)
 
+    # --- the transcript, and running it again ------------------------------------------------------------------------
+
+    @property
+    def document(self) -> Document:
+        return Document(self._s.world, self._s.row, self._s)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._alive()
+        return rebuild.rebuild_json(self._s, await rebuild.start(self, self._s, cells, timeout_s=timeout_s, allow_stdin=allow_stdin))
+
+    def rebuild_json(self) -> Json:
+        if self._s.rebuild is None:
+            raise NotFound("Nothing was rebuilt in this session.")
+        return rebuild.rebuild_json(self._s, self._s.rebuild)
+
+    def stop_rebuild(self) -> None:
+        rebuild.stop(self._s)
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _readable(self) -> Sandbox | None:
@@ -210,9 +232,9 @@ class Access:
             refused = [{"path": path, "reason": str(why), "detail": why.sentence} for path, why in plan.refused]
             for f in listing:
                 if f.kind == "file":
-                    files.append(_file_json(f.path, f.size, iso(f.mtime_ns / 1e9), f.path in kept, stored.get(f.path)))
+                    files.append(file_json(s.world, f.path, f.size, iso(f.mtime_ns / 1e9), f.path in kept, stored.get(f.path)))
         else:
-            files = [_file_json(a.path, a.size, iso(a.created_at), True, a) for a in stored.values()]
+            files = [file_json(s.world, a.path, a.size, iso(a.created_at), True, a) for a in stored.values()]
         return {"files": sorted(files, key=lambda f: f["path"]), "refused": refused, "live": sandbox is not None, "truncated": cut}
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
@@ -220,11 +242,13 @@ class Access:
         path = clean_path(path)
         sandbox = self._readable()
         if sandbox is not None:
-            async for chunk in read_sandbox(sandbox.link, path, s.profile.limits.workspace_bytes):
+            chunks = read_sandbox(sandbox.link, path, s.profile.limits.workspace_bytes)
+            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures):
                 yield chunk
             return
         artifact = await s.keeper.latest(path)
-        async for chunk in s.keeper.read_artifact(artifact):
+        _, stored = await s.world.handed_out(artifact)
+        async for chunk in stored:
             yield chunk
 
     async def write_file(self, path: str, size: int, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
@@ -236,10 +260,10 @@ class Access:
             raise TooLarge(f"An upload may have at most {s.world.caps.upload_bytes // 2**20} MiB.")
         sandbox = await self._active()
         s.activity()
-        result = await write_sandbox(sandbox.link, path, size, None, chunks, overwrite=overwrite)
+        result = await Upload(s, sandbox, path, size).receive(chunks, overwrite=overwrite)
         s.activity()
         s.checkpoint_soon("")
-        return {"path": path, **result}
+        return result
 
     async def delete_file(self, path: str) -> None:
         s = self._s
@@ -299,7 +323,7 @@ async def remove_from_sandbox(s: LiveSession, path: str) -> bool:
 def artifact_json(a: Any) -> Json:
     return {
         "artifact_id": a.artifact_id, "path": a.path, "sha256": a.sha256, "size": a.size, "mime": a.mime, "generation": a.generation,
-        "created_at": iso(a.created_at), "execution_id": a.execution_id,
+        "created_at": iso(a.created_at), "execution_id": a.execution_id, "verdict": a.verdict,
     }  # fmt: skip
 
 
@@ -307,10 +331,12 @@ def _declaration_json(row: DeclarationRow) -> Json:
     return {"pattern": row.pattern, "keep": row.keep, "source": row.source, "created_at": iso(row.created_at)}
 
 
-def _file_json(path: str, size: int, mtime: str, declared: bool, stored: Any) -> Json:
+def file_json(world: World, path: str, size: int, mtime: str, declared: bool, stored: Artifact | None) -> Json:
     value: Json = {"path": path, "size": size, "mtime": mtime, "declared": declared, "stored": stored is not None}
     if stored is not None:
         value |= {"stored_at": iso(stored.created_at), "sha256": stored.sha256}
+        if why := world.inspector.held_back(stored):
+            value["held_back"] = why
     return value
 
 

@@ -16,6 +16,7 @@ from ..domain.session_events import SandboxGone, StartFailed
 from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
 from ..ports import SandboxFacts, SandboxRow, SessionRow
+from . import rebuild
 from .gateway import Gateway
 from .live import LiveSession
 from .session_record import core_of
@@ -61,6 +62,8 @@ class Adoption:
         session.store_problem = str(data.get("store_problem", ""))
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
         session.over_life = int(data.get("over_life", 0))
+        session.transcript.forget_before = data.get("forget_before", 0)
+        rebuild.restored(session, data.get("rebuild"))
         await session.telling.load()
 
     async def run(self) -> None:

@@ -53,6 +53,22 @@ class Attachment(Protocol):
     def detach(self) -> None: ...
 
 
+class TranscriptFacade(Protocol):
+    """What a session ran, its owner's own document; also of a session that has ended."""
+
+    async def to_json(self, *, after: int = 0, limit: int = 500, outputs: bool = True) -> Json: ...
+    def notebook(self) -> AsyncIterator[bytes]:
+        """As an ``.ipynb`` file. Raises Conflict before the first chunk where nothing is kept by policy."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Of that file."""
+        ...
+
+    async def delete(self, by: str) -> None: ...
+
+
 class SessionFacade(Protocol):
     session_id: str
 
@@ -117,13 +133,28 @@ class SessionFacade(Protocol):
     def answer_stdin(self, execution_id: str, value: str) -> None: ...
     async def notices(self) -> list[Json]: ...
 
+    @property
+    def document(self) -> TranscriptFacade: ...
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        """Run cells of the transcript again (None: those that succeeded in the lost generation); the Rebuild.
+
+        Raises Conflict, NotFound, TooLarge, SessionEnded.
+        """
+        ...
+
+    def rebuild_json(self) -> Json:
+        """The latest one. Raises NotFound."""
+        ...
+
+    def stop_rebuild(self) -> None: ...
+
     async def list_files(self) -> Json: ...
     def read_file(self, path: str) -> AsyncIterator[bytes]:
         """Raises NotFound or PathRefused before the first chunk."""
         ...
 
     async def write_file(self, path: str, size: int, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
-        """Raises PathRefused, TooLarge, Conflict (exists), Unavailable."""
+        """Raises PathRefused, TooLarge, ArtifactRejected, Conflict (exists), Unavailable."""
         ...
 
     async def delete_file(self, path: str) -> None: ...

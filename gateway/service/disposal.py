@@ -13,7 +13,8 @@ from ..domain.audit import Tag
 from ..domain.model import Artifact
 from ..errors import NotFound, SandglassError
 from ..ports import AuditRow
-from .keeping import artifact_key
+from .pictures import KINDS
+from .storing import artifact_key, derived_key
 from .world import World
 
 log = logging.getLogger("sandglass.disposal")
@@ -33,7 +34,8 @@ class Disposal:
         """Remove the objects and rows of doomed artifacts; returns how many. Raises StoreUnavailable, RecordsUnavailable."""
         done = 0
         for artifact in artifacts:
-            if await self.remove_object(artifact_key(artifact)):
+            copy_gone = artifact.mime not in KINDS or await self.remove_object(derived_key(artifact))
+            if copy_gone and await self.remove_object(artifact_key(artifact)):
                 await self._world.records.forget_artifact(artifact.artifact_id)
                 done += 1
         return done

@@ -10,9 +10,9 @@ from ..domain.model import Artifact
 from ..domain.paths import clean_path
 from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
-from .access import artifact_json
+from .access import artifact_json, file_json
 from .api import Attachment, Sink
-from .keeping import artifact_key
+from .document import Document
 from .telling import notice_json
 from .views import ended_json
 from .world import World
@@ -49,13 +49,8 @@ class EndedAccess:
         return [artifact_json(a) for a in await self._world.records.list_artifacts(self.session_id)]
 
     async def list_files(self) -> Json:
-        files = [
-            {
-                "path": a.path, "size": a.size, "mtime": iso(a.created_at), "declared": True, "stored": True,
-                "stored_at": iso(a.created_at), "sha256": a.sha256,
-            }
-            for a in await self._world.records.list_artifacts(self.session_id)
-        ]  # fmt: skip
+        stored = await self._world.records.list_artifacts(self.session_id)
+        files = [file_json(self._world, a.path, a.size, iso(a.created_at), True, a) for a in stored]
         return {"files": files, "refused": [], "live": False, "truncated": False}
 
     async def _latest(self, path: str) -> Artifact:
@@ -66,8 +61,22 @@ class EndedAccess:
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
         artifact = await self._latest(clean_path(path))
-        async for chunk in self._world.store.read(artifact_key(artifact)):
+        _, chunks = await self._world.handed_out(artifact)
+        async for chunk in chunks:
             yield chunk
+
+    @property
+    def document(self) -> Document:
+        return Document(self._world, self._row, None)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._over()
+
+    def rebuild_json(self) -> Json:
+        self._over()
+
+    def stop_rebuild(self) -> None:
+        self._over()
 
     async def declarations(self) -> list[Json]:
         rows = await self._world.records.list_declarations(self.session_id)

@@ -7,29 +7,24 @@ import contextlib
 import hashlib
 import json
 import logging
-import mimetypes
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from ..domain.files import Declaration, Declarations, PersistLimits, Plan, Stored, plan_persist, stamp
+from ..domain.files import MAX_DECLARATIONS, Declaration, Declarations, PersistLimits, Plan, Stored, plan_persist, stamp
 from ..domain.model import Artifact, FileInfo
-from ..domain.paths import split_root
-from ..errors import Conflict, NotFound, PathRefused, StoreUnavailable
+from ..domain.paths import INPUTS, check_pattern, split_root
+from ..errors import Conflict, NotFound, PathRefused, SandglassError
 from ..ports import Clock, DeclarationRow, ObjectStore, Records
 from .filestream import FileStream
 from .link import SandboxLink
+from .storing import NewVersion, Patience, read_stored
 
 log = logging.getLogger("sandglass.files")
 LIST_ENTRIES = 25_000
 LIST_BYTES = 8 * 1024 * 1024
-STORE_S = 60.0
-"""A store that takes or gives nothing for so long counts as down."""
-STORE_RATE = 8 * 1024 * 1024
-"""A commit may take so much longer: bytes a second at the least, for what a store still has to sync or to copy then."""
+IN = f"{INPUTS}/"
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass
@@ -50,6 +45,14 @@ def describe(artifact: Artifact) -> Json:
     return {"path": artifact.path, "sha256": artifact.sha256, "size": artifact.size}
 
 
+def _is_pattern(path: str) -> bool:
+    try:
+        check_pattern(path)
+    except PathRefused:
+        return False
+    return True
+
+
 async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
     stream = link.open_file({"cmd": "list", "root": root, "max_entries": LIST_ENTRIES})
     data = bytearray()
@@ -63,7 +66,7 @@ async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
         stream.abort()
         raise
     found: list[FileInfo] = []
-    prefix = "in/" if root == "in" else ""
+    prefix = IN if root == INPUTS else ""
     for line in bytes(data).splitlines():
         try:
             item = json.loads(line)
@@ -80,8 +83,8 @@ async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
 async def list_sandbox(link: SandboxLink) -> tuple[list[FileInfo], bool]:
     """Everything in the workspace and in ``in/``; True when the list was cut. Raises SandboxLost, Unavailable."""
     mine, cut = await _entries(link, "workspace")
-    given, cut_given = await _entries(link, "in")
-    mine = [f for f in mine if f.path != "in" and not f.path.startswith("in/")]
+    given, cut_given = await _entries(link, INPUTS)
+    mine = [f for f in mine if f.path != INPUTS and not f.path.startswith(IN)]
     return mine + given, cut or cut_given
 
 
@@ -120,9 +123,15 @@ async def write_sandbox(link: SandboxLink, path: str, size: int, sha256: str | N
 
 
 class Keeper:
-    """The declared files of one session. ``_known``: what was stored of the present sandbox, to see what changed."""
+    """The declared files of one session. ``_known``: what was stored of the present sandbox, to see what changed.
 
-    def __init__(self, records: Records, store: ObjectStore, clock: Clock, *, session_id: str, tenant: str, user: str, limits: PersistLimits) -> None:
+    ``judge`` is told of artifacts that are still to be looked into.
+    """
+
+    def __init__(
+        self, records: Records, store: ObjectStore, clock: Clock, *,
+        session_id: str, tenant: str, user: str, limits: PersistLimits, judge: Callable[[Artifact], None],
+    ) -> None:  # fmt: skip
         self._records = records
         self._store = store
         self._clock = clock
@@ -130,9 +139,10 @@ class Keeper:
         self._tenant = tenant
         self._user = user
         self._limits = limits
+        self._judge = judge
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
-        self.store_s, self.store_rate = STORE_S, STORE_RATE
+        self.patience = Patience()
         self.inputs: dict[str, str] = {}
         """Uploads as stored, path -> SHA-256: what executions may have read, for their trace."""
 
@@ -178,44 +188,65 @@ class Keeper:
 
     async def _store_one(self, link: SandboxLink, info: FileInfo, latest: Artifact | None, generation: int, execution_id: str) -> Artifact:
         read_at = self._clock.now()
-        key = f"artifacts/{_opaque(self._tenant)}/{_opaque(self._user)}/{secrets.token_hex(16)}"
-        writer = await self._timely(self._store.writer(key))
-        digest, size = hashlib.sha256(), 0
+        version = await self.begin(info.path)
         try:
             async for chunk in read_sandbox(link, info.path, self._limits.file_bytes):
-                digest.update(chunk)
-                size += len(chunk)
-                await self._timely(writer.write(chunk))
-            sha256 = digest.hexdigest()
-            if latest is not None and latest.sha256 == sha256:
-                await self._timely(writer.abort())
-                self._remember(info, size, read_at)
-                return latest
-            if await self._timely(writer.commit(), size) != sha256:
-                raise StoreUnavailable("The store took something else than was sent.")
+                await version.write(chunk)
+            artifact = await self._keep(version, latest, generation, execution_id)
         except BaseException:
-            with contextlib.suppress(StoreUnavailable):
-                await self._timely(writer.abort())
+            await version.drop()
             raise
-        if await self._timely(self._store.stat(key)) != size:
-            raise StoreUnavailable("The store does not hold what it took.")
-        artifact = Artifact(
-            artifact_id=key.rsplit("/", 1)[1], session_id=self._session_id, tenant=self._tenant, user=self._user,
-            path=info.path, sha256=sha256, size=size, mime=mimetypes.guess_type(info.path)[0] or "application/octet-stream",
-            generation=generation, created_at=self._clock.now(), execution_id=execution_id,
-        )  # fmt: skip
-        await self._records.add_artifact(artifact)
-        self._note_input(artifact)
-        self._remember(info, size, read_at)
+        if version.size == info.size:
+            self._known[info.path] = stamp(info, read_at)
         return artifact
 
-    def _note_input(self, artifact: Artifact) -> None:
-        if artifact.path.startswith("in/"):
-            self.inputs[artifact.path] = artifact.sha256
+    async def begin(self, path: str) -> NewVersion:
+        """Raises StoreUnavailable."""
+        return await NewVersion.begin(self._store, self.patience, path, tenant=self._tenant, user=self._user)
 
-    def _remember(self, info: FileInfo, size: int, read_at: float) -> None:
-        if size == info.size:
-            self._known[info.path] = stamp(info, read_at)
+    async def _keep(self, version: NewVersion, latest: Artifact | None, generation: int, execution_id: str) -> Artifact:
+        """The version's artifact; the one before it where the bytes are the same."""
+        if latest is not None and latest.sha256 == version.sha256:
+            await version.drop()
+            return latest
+        artifact = await version.keep(self._records, self._clock, self._session_id, self._tenant, self._user, generation, execution_id)
+        self._note_input(artifact)
+        if not artifact.verdict:
+            self._judge(artifact)
+        return artifact
+
+    async def keep_upload(self, link: SandboxLink, version: NewVersion, generation: int) -> Artifact:
+        """What was written into the sandbox as ``version`` was filled. Raises StoreUnavailable, RecordsUnavailable.
+
+        Waits for a persist under way: one that read the file before the upload must not write its row behind this one.
+        """
+        path = version.path
+        rows = await self._records.list_declarations(self._session_id)
+        if not declarations_of(rows).decide(path)[0]:
+            await self._records.put_declaration(DeclarationRow(self._session_id, check_pattern(path), True, "upload", self._clock.now()))
+        async with self._lock:
+            latest = {a.path: a for a in await self._records.list_artifacts(self._session_id)}.get(path)
+            artifact = await self._keep(version, latest, generation, "")
+        if path.startswith(IN):
+            # Only uploads write there, so what is there now is what was stored, and need not be read back.
+            with contextlib.suppress(SandglassError):
+                found = next((f for f in (await _entries(link, INPUTS))[0] if f.path == path), None)
+                if found is not None and found.size == artifact.size:
+                    self._known[path] = Stored(found.size, found.mtime_ns)
+        return artifact
+
+    async def counts_as_kept(self, path: str, size: int) -> bool:
+        """Whether an upload there is to be stored: it counts as declared until its user says otherwise, within the session's total."""
+        rows = await self._records.list_declarations(self._session_id)
+        kept, own = declarations_of(rows).decide(path)
+        others = [a.size for a in await self._records.list_artifacts(self._session_id) if a.path != path]
+        if size > self._limits.file_bytes or len(others) >= self._limits.files or sum(others) + size > self._limits.session_bytes:
+            return False
+        return kept or (not own and len(rows) < MAX_DECLARATIONS and "*" not in path and _is_pattern(path))
+
+    def _note_input(self, artifact: Artifact) -> None:
+        if artifact.path.startswith(IN):
+            self.inputs[artifact.path] = artifact.sha256
 
     async def restore(self, link: SandboxLink) -> tuple[list[Json], list[Json]]:
         """Put the newest version of every kept file back; returns (restored, failed). Raises SandboxLost, StoreUnavailable."""
@@ -238,17 +269,8 @@ class Keeper:
             self._known.update({f.path: Stored(f.size, f.mtime_ns) for f in listing if sizes.get(f.path) == f.size})
         return restored, failed
 
-    async def read_artifact(self, artifact: Artifact) -> AsyncIterator[bytes]:
-        chunks = self._store.read(artifact_key(artifact))
-        while chunk := await self._timely(anext(chunks, b"")):
-            yield chunk
-
-    async def _timely(self, call: Awaitable[T], size: int = 0) -> T:
-        """Raises StoreUnavailable when the store neither answers nor fails: everything that waits for it would hang with it."""
-        try:
-            return await asyncio.wait_for(call, self.store_s + size / self.store_rate)
-        except TimeoutError:
-            raise StoreUnavailable("The object store does not answer.") from None
+    def read_artifact(self, artifact: Artifact) -> AsyncIterator[bytes]:
+        return read_stored(self._store, self.patience, artifact)
 
     async def latest(self, path: str) -> Artifact:
         """The newest stored version. Raises NotFound."""
@@ -256,12 +278,3 @@ class Keeper:
             if artifact.path == path:
                 return artifact
         raise NotFound("There is no such file.")
-
-
-def artifact_key(artifact: Artifact) -> str:
-    return f"artifacts/{_opaque(artifact.tenant)}/{_opaque(artifact.user)}/{artifact.artifact_id}"
-
-
-def _opaque(name: str) -> str:
-    """Object keys carry no names of people or tenants."""
-    return hashlib.sha256(name.encode()).hexdigest()[:24]

@@ -37,6 +37,7 @@ _ORDER = (
     (Rows.EXECUTIONS, "history_s", Tag.RETENTION_EXECUTION_DELETE),
     (Rows.NOTICES, "history_s", Tag.RETENTION_NOTICE_DELETE),
     (Rows.SANDBOXES, "history_s", Tag.RETENTION_SANDBOX_DELETE),
+    (Rows.CELLS, "transcripts_s", Tag.RETENTION_CELL_DELETE),
     (Rows.SESSIONS, "sessions_s", Tag.RETENTION_SESSION_DELETE),
     (Rows.AUDIT, "audit_s", Tag.RETENTION_AUDIT_DELETE),
 )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..domain.files import PersistLimits
-from ..domain.model import Profile
+from ..domain.model import Artifact, Profile
 from ..domain.retention import Retention
+from ..domain.transcript import Transcripts
 from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
+from .inspection import InspectionRules, Inspector
+from .pictures import Pictures
 from .pool import Pool
 from .sandboxes import Sandboxes
+from .storing import artifact_key
 from .tally import Tally
 from .tasks import Tasks
 
@@ -36,6 +40,9 @@ class Caps:
     artifact_bytes: int = 256 * 1024**2
     extension_s: float = 4 * 3600.0
     """By how much admins may extend one sandbox's maximum lifetime, in all; 0: not at all."""
+    transcript_bytes: int = 16 * 1024**2
+    cell_bytes: int = 1024**2
+    """Of output; code is kept whole."""
 
 
 @dataclass(slots=True)
@@ -57,8 +64,23 @@ class World:
     kernel_info: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
     retention: Retention = field(default_factory=Retention)
+    transcripts: Transcripts = field(default_factory=Transcripts)
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
+    inspection: InspectionRules = field(default_factory=InspectionRules)
+    inspector: Inspector = field(init=False)
+    pictures: Pictures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection)
+        self.pictures = Pictures(self, self.inspection.pictures)
+
+    async def handed_out(self, artifact: Artifact) -> tuple[int, AsyncIterator[bytes]]:
+        """Size and bytes of a stored file as a download gives them. Raises ArtifactRejected, Unavailable, NotFound."""
+        judged = await self.inspector.admit(artifact)
+        if self.pictures.concerns(judged.mime):
+            return await self.pictures.derived(judged)
+        return artifact.size, self.store.read(artifact_key(artifact))
 
     @property
     def tally(self) -> Tally:

@@ -119,6 +119,8 @@ class FakeFileStream:
         path = str(self._command.get("path", ""))
         if self._command.get("sha256") not in (None, "", digest):
             self._end({"ok": False, "error": "hash_mismatch"})
+        elif not self._command.get("overwrite") and path in self._files.roots[self._command.get("root", "workspace")]:
+            self._end({"ok": False, "error": "exists"})
         elif not self._files.write(self._command.get("root", "workspace"), path, data):
             self._end({"ok": False, "error": "disk_full"})
         else:

@@ -15,6 +15,7 @@ from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
 from ..ports import AuditQuery, AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from .cells import MemoryCells
 from .upkeep import MemoryUpkeep
 
 CHUNK_BYTES = 256 * 1024
@@ -33,7 +34,7 @@ def _copy(row: R) -> R:
     return replace(row, **changes)
 
 
-class MemoryRecords(MemoryUpkeep):
+class MemoryRecords(MemoryUpkeep, MemoryCells):
     """``ports.Records``. ``is_gone(owner, asking)`` says whether a lease's owner has surely ended."""
 
     def __init__(self, is_gone: Callable[[str, str], bool] = lambda owner, asking: False) -> None:
@@ -213,6 +214,13 @@ class MemoryRecords(MemoryUpkeep):
         if artifact_id in self._doomed:
             return None
         return next((found for found, gone in self._artifacts if found.artifact_id == artifact_id and not gone), None)
+
+    async def judge_artifact(self, artifact_id: str, mime: str, verdict: str) -> None:
+        self._serve()
+        self._artifacts[:] = [
+            (replace(found, mime=mime, verdict=verdict) if found.artifact_id == artifact_id and not gone else found, gone)
+            for found, gone in self._artifacts
+        ]
 
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         self._serve(session_id)

@@ -263,6 +263,11 @@ async def test_artifacts_are_versions_of_paths(records: Records) -> None:
     assert [a.artifact_id for a in await records.list_artifacts("s1")] == ["2", "5", "4"]
     assert [a.artifact_id for a in await records.list_artifacts("s2")] == ["9"]
     assert await records.get_artifact("") is None
+    await records.judge_artifact("5", "image/png", "type_mismatch")
+    await records.judge_artifact("unknown", "image/png", "ok")
+    judged = replace(artifact("5", "out/b"), mime="image/png", verdict="type_mismatch")
+    assert await records.get_artifact("5") == judged and judged in await records.list_artifacts("s1")
+    assert [a.verdict for a in await records.list_artifacts("s1", latest_only=False)] == ["", "", "", "", "type_mismatch"]
     with pytest.raises(Conflict):
         await records.add_artifact(artifact("5", "out/c"))
 

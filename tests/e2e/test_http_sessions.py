@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 import requests
@@ -77,11 +79,7 @@ def test_an_event_stream_tells_everything_once(gateway: Gateway, session: str) -
     execution_id = gateway.run_code(session, "for n in range(50): print(n, flush=True)")["execution_id"]
 
     def finished(event: str, data: dict) -> bool:  # type: ignore[type-arg]
-        return (
-            event == "execution"
-            and data["execution"]["execution_id"] == execution_id
-            and data["execution"]["state"] == "finished"
-        )
+        return event == "execution" and data["execution"]["execution_id"] == execution_id and data["execution"]["state"] == "finished"
 
     seen = events.until(finished)
     events.close()
@@ -103,7 +101,8 @@ def test_upload_list_download(gateway: Gateway, session: str) -> None:
     data = bytes(range(256)) * 20_000
     root = f"/api/v1/sessions/{session}/files"
     made = gateway.call("PUT", f"{root}/sales%20%C3%A9.csv", data, expect=201).json()
-    assert made == {"path": "in/sales é.csv", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert (made["path"], made["size"], made["sha256"]) == ("in/sales é.csv", len(data), hashlib.sha256(data).hexdigest())
+    assert gateway.call("GET", f"/api/v1/artifacts/{made['artifact_id']}", expect=200).content == data
     assert gateway.call("PUT", f"{root}/sales%20%C3%A9.csv", data).status_code == 409
     code = "import hashlib; print(hashlib.sha256(open('in/sales é.csv','rb').read()).hexdigest())"
     assert gateway.run_code(session, code)["stdout"].strip() == made["sha256"]
@@ -188,3 +187,82 @@ def test_health(gateway: Gateway) -> None:
         response = requests.get(gateway.url + path, timeout=30)
         assert response.status_code == 200 and response.json()["status"] == "ok", response.text
         assert response.json()["checks"]["engine"] == "ok"
+
+
+def test_archives_and_links(gateway: Gateway, session: str) -> None:
+    """What is refused on its way in, what is kept and not handed out, and a link to what is."""
+    root = f"/api/v1/sessions/{session}"
+    bomb = gzip.compress(bytes(60 * 1024**2))
+    refused = gateway.call("PUT", f"{root}/files/bomb.gz", bomb)
+    assert (refused.status_code, refused.json()["code"], refused.json()["rule"]) == (422, "artifact_rejected", "archive_ratio")
+    refused = gateway.call("PUT", f"{root}/files/table.csv", bomb)
+    assert (refused.status_code, refused.json()["rule"], refused.json()["mime"]) == (422, "type_mismatch", "application/gzip")
+    code = """
+import io, os, zipfile
+os.makedirs("out", exist_ok=True)
+for name, entry in (("bad", "../../x"), ("good", "a/b.csv")):
+    with zipfile.ZipFile(f"out/{name}.zip", "w") as z:
+        z.writestr(entry, "a,b")
+import pandas as pd
+pd.DataFrame({"a": [1, 2]}).to_excel("out/book.xlsx", index=False)
+pd.DataFrame({"a": [1, 2]}).to_parquet("out/table.parquet")
+import matplotlib.pyplot as plt
+plt.plot([1, 2]); plt.savefig("out/plot.png"); plt.savefig("out/plot.svg"); plt.savefig("out/plot.pdf"); plt.close()
+"""
+    assert gateway.run_code(session, code)["exit_reason"] == "ok"
+
+    def verdicts() -> dict[str, str]:
+        return {a["path"]: a["verdict"] for a in gateway.call("GET", f"{root}/artifacts").json()["artifacts"]}
+
+    names = {"bad.zip", "good.zip", "book.xlsx", "table.parquet", "plot.png", "plot.svg", "plot.pdf"}
+    deadline = time.monotonic() + 60
+    while (found := verdicts()).keys() != {f"out/{name}" for name in names} or "" in found.values():
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    assert {path: verdict for path, verdict in found.items() if verdict != "ok"} == {"out/bad.zip": "archive_path"}
+    artifacts = {a["path"]: a for a in gateway.call("GET", f"{root}/artifacts").json()["artifacts"]}
+    assert artifacts["out/book.xlsx"]["mime"].endswith("spreadsheetml.sheet")
+    assert [artifacts[f"out/plot.{e}"]["mime"] for e in ("png", "svg", "pdf")] == ["image/png", "image/svg+xml", "application/pdf"]
+    for path in (f"{root}/files/out/bad.zip", f"/api/v1/artifacts/{artifacts['out/bad.zip']['artifact_id']}"):
+        assert gateway.call("GET", path).json()["rule"] == "archive_path"
+    good = f"/api/v1/artifacts/{artifacts['out/good.zip']['artifact_id']}"
+    link = gateway.call("POST", f"{good}/link", {}, expect=201).json()["url"].removeprefix(gateway.url)
+    assert gateway.call("GET", link, expect=200).content == gateway.call("GET", f"{root}/files/out/good.zip", expect=200).content
+    assert gateway.call("GET", link, user="bob").status_code == 404
+    gateway.call("POST", f"{root}/recycle", expect=202)
+    gateway.wait_state(session, "dormant")
+    gateway.run_code(session, "1")
+    restored = {f["path"]: f["sha256"] for f in gateway.call("GET", root).json()["restored_files"]}
+    assert restored == {path: a["sha256"] for path, a in artifacts.items()}
+    gateway.call("DELETE", good, expect=204)
+    assert gateway.call("GET", link).status_code == 404
+
+
+def test_pictures_are_encoded_anew(start_gateway: Callable[..., Gateway]) -> None:
+    gateway = start_gateway(SANDGLASS_PICTURES="anew")
+    session = gateway.call("POST", "/api/v1/sessions", {}, expect=201).json()["session_id"]
+    root = f"/api/v1/sessions/{session}/files"
+    code = """
+import os; os.makedirs("out", exist_ok=True)
+from PIL import Image
+picture = Image.new("RGBA", (40, 30), (10, 200, 30, 128))
+picture.save("out/a.png"); picture.convert("RGB").save("out/a.jpg", exif=b"Exif\\0\\0secret place"); picture.convert("P").save("out/a.gif")
+picture.save("out/a.webp")
+[open(f"out/a.{kind}", "ab").write(b"<script>hidden</script>") for kind in ("png", "jpg", "gif", "webp")]
+open("out/fake.png", "wb").write(b"\\x89PNG\\r\\n\\x1a\\n" + b"x" * 5000)
+"""
+    assert gateway.run_code(session, code)["exit_reason"] == "ok"
+    for kind, begins in (("png", b"\x89PNG"), ("jpg", b"\xff\xd8\xff"), ("gif", b"GIF8"), ("webp", b"RIFF")):
+        picture = gateway.call("GET", f"{root}/out/a.{kind}", expect=200).content
+        assert picture.startswith(begins) and b"hidden" not in picture and b"secret" not in picture
+    refused = gateway.call("GET", f"{root}/out/fake.png")
+    assert (refused.status_code, refused.json()["rule"]) == (422, "picture_unreadable")
+    gateway.call("POST", f"/api/v1/sessions/{session}/recycle", expect=202)
+    gateway.wait_state(session, "dormant")
+    ids = {a["path"]: a for a in gateway.call("GET", f"/api/v1/sessions/{session}/artifacts").json()["artifacts"]}
+    stored = ids["out/a.png"]
+    for _ in range(2):
+        got = gateway.call("GET", f"/api/v1/artifacts/{stored['artifact_id']}", expect=200)
+        assert got.content.startswith(b"\x89PNG") and b"hidden" not in got.content
+    original = gateway.run_code(session, "import hashlib; print(hashlib.sha256(open('out/a.png', 'rb').read()).hexdigest())")
+    assert original["stdout"].strip() == stored["sha256"]

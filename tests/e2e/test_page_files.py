@@ -89,6 +89,24 @@ def test_a_refused_upload_says_why(gateway: Gateway, person: Callable[..., Perso
     expect(failed).to_have_count(0)
 
 
+def test_what_is_not_let_in_or_out_says_why(gateway: Gateway, person: Callable[..., Person]) -> None:
+    alice = person(gateway)
+    page = alice.page
+    alice.open_session("inspected")
+    alice.upload(("picture.png", b"no picture"), ("fine.txt", b"y"))
+    failed = page.locator(".uploads li.failed")
+    expect(failed).to_contain_text("picture.png holds text/plain", timeout=START_MS)
+    alice.run("import zipfile\nwith zipfile.ZipFile('out/bad.zip', 'w') as z:\n    z.writestr('../x', 'x')")
+
+    def told() -> bool:
+        page.locator(".files-panel").get_by_role("button", name="Refresh").click()
+        page.wait_for_timeout(200)
+        return "not downloadable: An entry's path is absolute" in (alice.kept("out/bad.zip").text_content() or "")
+
+    assert any(told() for _ in range(100))
+    expect(alice.kept("in/fine.txt")).not_to_contain_text("not downloadable")
+
+
 def test_a_cancelled_upload_stops(gateway: Gateway, person: Callable[..., Person]) -> None:
     alice = person(gateway)
     alice.open_session("cancel")

@@ -97,6 +97,18 @@ export const api = {
   cancel: (id, execution) => call('DELETE', `${session(id)}/executions/${encodeURIComponent(execution)}`),
   /** @param {string} id @param {string} execution_id @param {string} value */
   stdin: (id, execution_id, value) => call('POST', `${session(id)}/stdin`, { execution_id, value }),
+  /** @param {string} id @param {{after?: number, limit?: number, outputs?: 0 | 1}} [query] @returns {Promise<import('./types.js').Transcript>} */
+  transcript: (id, query = {}) => call('GET', `${session(id)}/transcript?${new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]))}`),
+  /** @param {string} id */
+  deleteTranscript: (id) => call('DELETE', `${session(id)}/transcript`),
+  /** @param {string} id */
+  notebookUrl: (id) => `${session(id)}/notebook`,
+  /** @param {string} id @returns {Promise<import('./types.js').Rebuild>} */
+  rebuild: (id) => call('GET', `${session(id)}/rebuild`),
+  /** @param {string} id @param {{cells: string[], timeout_s?: number, allow_stdin: boolean}} body @returns {Promise<import('./types.js').Rebuild>} */
+  startRebuild: (id, body) => call('POST', `${session(id)}/rebuild`, body),
+  /** @param {string} id @returns {Promise<import('./types.js').Rebuild>} */
+  stopRebuild: (id) => call('DELETE', `${session(id)}/rebuild`),
   /** @param {string} id @param {number} after */
   eventsUrl: (id, after) => `${session(id)}/events?after=${after}`,
   /** @param {string} id @returns {Promise<import('./types.js').FileList>} */

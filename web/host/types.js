@@ -79,6 +79,42 @@
  * @property {string | null} finished_at
  * @property {number | null} duration_ms
  *
+ * One cell of a transcript; `code` is null where the policy keeps none.
+ * @typedef {object} Cell
+ * @property {string} execution_id
+ * @property {number} generation
+ * @property {'jupyter' | 'rest'} source
+ * @property {string} exit_reason
+ * @property {boolean} succeeded
+ * @property {number | null} execution_count
+ * @property {string} created_at
+ * @property {string | null} started_at
+ * @property {string} finished_at
+ * @property {string | null} code
+ * @property {number} output_bytes
+ * @property {number} left_out_bytes
+ * @property {Record<string, any>[]} [outputs]
+ * @property {boolean} [suggested]  a rebuild would take it by itself
+ *
+ * @typedef {object} Transcript
+ * @property {'off' | 'hash' | 'full'} policy
+ * @property {Cell[]} cells
+ * @property {number | null} next
+ * @property {{cells: number, bytes: number}} held
+ * @property {number} retained_s
+ *
+ * @typedef {object} Rebuild
+ * @property {string} rebuild_id
+ * @property {'running' | 'done' | 'stopped' | 'cut'} state
+ * @property {number} generation
+ * @property {number} done
+ * @property {number} total
+ * @property {{cell: string, execution_id: string, exit_reason: string} | null} stopped_at
+ * @property {string} detail
+ * @property {string[]} lost_variables
+ * @property {string[]} back
+ * @property {string[]} missing
+ *
  * @typedef {object} Notice
  * @property {string} notice_id
  * @property {string} kind
@@ -111,6 +147,7 @@
  *   | KernelMessage
  *   | ({type: 'notice'} & Notice)
  *   | {type: 'execution', execution: Execution}
+ *   | {type: 'rebuild', rebuild: Rebuild}
  *   | {type: 'gap', after: number, oldest: number}
  *   | {type: 'bye', code: string}} StreamEvent
  *
@@ -122,6 +159,7 @@
  * @property {boolean} stored
  * @property {string} [stored_at]
  * @property {string} [sha256]
+ * @property {string} [held_back]
  *
  * @typedef {{files: WorkspaceFile[], refused: {path: string, reason: string}[], live: boolean, truncated: boolean}} FileList
  * @typedef {{pattern: string, keep: boolean, source: string, created_at: string}} Declaration

@@ -32,6 +32,7 @@ def test_the_map_is_the_documented_one() -> None:
         410: {"session_ended"},
         413: {"too_large"},
         429: {"quota_exceeded"},
+        422: {"artifact_rejected"},
         500: {"platform_fault"},
     }
     for status, codes in expected.items():

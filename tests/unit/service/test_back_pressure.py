@@ -124,7 +124,7 @@ async def test_a_hanging_store_stops_no_execution_and_loses_nothing(tmp_path: Pa
         with slow_store(r) as store:
             access = await r.session()
             session = r.gateway.live[access.session_id]
-            session.keeper.store_s = 0.3
+            session.keeper.patience.store_s = 0.3
             store.opened.clear()
             failures = r.gateway.world.tally.file_failures
             data = os.urandom(3 * MB)

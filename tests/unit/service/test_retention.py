@@ -19,7 +19,7 @@ from gateway.errors import NotFound, StoreUnavailable
 from gateway.ports import AuditRow, SessionRow
 from gateway.service import sweeper
 from gateway.service.access import Access
-from gateway.service.keeping import artifact_key
+from gateway.service.storing import artifact_key
 from gateway.service.sweeper import CLOCK, Sweeper
 
 from .harness import ALICE, MALLORY, Rig, rig, until

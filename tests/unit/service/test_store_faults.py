@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from gateway.backends.s3_store import S3Store
 from gateway.errors import StoreUnavailable
+from gateway.service.storing import Patience
 from tests import s3_faults as f
 from tests.s3_faults import Proxy, proxy
 from tests.s3_world import HURRIED, Bucket, settings, store_on, wait
@@ -65,16 +66,13 @@ async def test_a_recycle_waits_for_the_store_and_tells(tmp_path: Path, world: tu
         assert all(name.startswith("objects/") for name in bucket.objects())
 
 
-async def test_the_commit_of_a_large_file_has_its_time(tmp_path: Path) -> None:
+async def test_the_commit_of_a_large_file_has_its_time() -> None:
     """An S3 server copies it then; after a minute flat it would be tried again for an hour, and be lost."""
-    async with rig(tmp_path) as r:
-        await r.session()
-        (session,) = r.gateway.live.values()
-        keeper = session.keeper
-        keeper.store_s, keeper.store_rate = 0.05, 1000
-        await keeper._timely(asyncio.sleep(0.2), 1000)
-        with pytest.raises(StoreUnavailable):
-            await keeper._timely(asyncio.sleep(5))
+    patience = Patience()
+    patience.store_s, patience.store_rate = 0.05, 1000
+    await patience.of(asyncio.sleep(0.2), 1000)
+    with pytest.raises(StoreUnavailable):
+        await patience.of(asyncio.sleep(5))
 
 
 async def test_a_file_altered_in_the_store_is_told_and_the_others_come_back(tmp_path: Path, world: tuple[Proxy, S3Store, Bucket]) -> None:

@@ -1,6 +1,7 @@
 /** The lasting line where variables were lost: what happened, why, when, what went and what stayed. */
-import { fill, h } from '../dom.js';
+import { button, fill, h } from '../dom.js';
 import { endWords, headlineWords, listText, shortHash, variableText } from '../model/words.js';
+import { canRebuild, chooseCells } from './rebuild.js';
 
 /** @param {string} at */
 export function timeOf(at) {
@@ -16,6 +17,8 @@ export function dividerView(app, item) {
   /** @param {string} label @param {import('../types.js').FileRef[]} files */
   const files = (label, files) => files.length > 0 && h('p', {}, h('strong', {}, `${label}: `),
     files.slice(0, 12).map((f, i) => [i ? ', ' : '', ...file(f)]).flat(), files.length > 12 ? ` and ${files.length - 12} more` : '');
+  const again = button('Run cells again …', () => void chooseCells(app));
+  const tick = () => { again.hidden = item.headline === 'ended' || item !== app.timeline.lastDivider() || !canRebuild(app); };
   return {
     element,
     draw() {
@@ -29,7 +32,10 @@ export function dividerView(app, item) {
         files('Files restored', item.restored),
         files('Not restored', item.failed),
         app.session?.state !== 'ended' && !item.closed && h('p', { class: 'muted' },
-          item.headline === 'recycled' ? 'The next run opens a new sandbox.' : 'The next run starts with no variables.')));
+          item.headline === 'recycled' ? 'The next run opens a new sandbox.' : 'The next run starts with no variables.'),
+        again));
+      tick();
     },
+    tick,
   };
 }

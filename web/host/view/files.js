@@ -94,6 +94,7 @@ function fileRow(app, path) {
       if (file.stored_at) parts.push(`saved ${agoText(file.stored_at, app.now)}`);
       else if (file.declared) parts.push('not saved yet');
       if (file.sha256) parts.push(shortHash(file.sha256));
+      if (file.held_back) parts.push(`not downloadable: ${file.held_back}`);
       setText(about, parts.join(' · '));
       if (file.sha256) about.title = `SHA-256 ${file.sha256}`;
     },
