@@ -72,7 +72,7 @@ async def _serve(settings: Settings, docker_host: str, image: str, begun: float)
         server.write_run_file(started)
         _banner(started, time.monotonic() - begun)
         garbage.settle()
-        await server.serve_until_stopped()
+        await server.stop_requested.wait()
         say("stopping")
         return 0
     finally:

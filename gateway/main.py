@@ -106,6 +106,7 @@ class Server:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> Started:
+        self._on_signal(self.stop_requested.set)  # whoever sees the first sign of life may stop it in order
         s = self.settings
         records = SqliteRecords(s.state / "records.sqlite")
         await records.open()
@@ -236,18 +237,15 @@ class Server:
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
-    async def serve_until_stopped(self) -> None:
-        loop = asyncio.get_running_loop()
+    @staticmethod
+    def _on_signal(call: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop_requested.set)
-        await self.stop_requested.wait()
+            asyncio.get_running_loop().add_signal_handler(number, call)
 
     async def stop(self, say: Callable[[str], None]) -> None:
         """Stop accepting, end or let go of the sandboxes, then everything else, newest first; each step is bounded."""
         again = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, again.set)
+        self._on_signal(again.set)
         gateway = getattr(self, "gateway", None)
         if gateway is not None:
             if self.settings.on_stop == "recycle":

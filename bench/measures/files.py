@@ -1,4 +1,4 @@
-"""A file of 100 MB up and down over REST."""
+"""A file of 200 MB up and down over REST, against a plain copy over the relay's stream."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ..lab import GATEWAY, TUNED, Lab, alternate
+from ..lab import GATEWAY, RELAY, TUNED, Lab, alternate
 from ..report import Figure
+from ..subjects.relay import Relay
 from ..subjects.web import Web
 
 MB = 1_000_000
@@ -42,11 +43,22 @@ async def _in_thread(work: Callable[[Web, bytes], float], web: Web, data: bytes)
     return [await asyncio.to_thread(work, web, data)]
 
 
+async def _plain(relay: Relay, what: str, data: bytes) -> list[float]:
+    begun = time.perf_counter()
+    if what == "up":
+        await relay.put(data)
+    elif await relay.get() != data:
+        raise RuntimeError("other bytes came back")
+    return [len(data) / MB / (time.perf_counter() - begun)]
+
+
 async def updown(lab: Lab, profile: str) -> None:
-    """A file up and down over REST, 100 MB, compared byte by byte"""
-    webs = await lab.subjects(profile, GATEWAY, TUNED)
-    data = os.urandom(lab.size(100, 10) * MB)
+    """A file up and down over REST, 200 MB, compared byte by byte"""
+    found = await lab.subjects(profile, GATEWAY, RELAY, TUNED)
+    relay, webs = found.pop(RELAY), found
+    data = os.urandom(lab.size(200, 10) * MB)
     for what, work in (("up", _put), ("down", _get)):
-        found = await alternate({n: partial(_in_thread, work, w, data) for n, w in webs.items()}, lab.rounds(5), 0.5)
+        turns = {n: partial(_in_thread, work, w, data) for n, w in webs.items()}
+        found = await alternate({GATEWAY: turns[GATEWAY], RELAY: partial(_plain, relay, what, data), TUNED: turns[TUNED]}, lab.rounds(5), 0.5)
         figures = {n: Figure.failed(v[-1]) if isinstance(v[-1], Exception) else Figure.of(v) for n, v in found.items()}
-        lab.report.add(f"file of {len(data) // MB} MB {what}", profile, "MB/s", figures)
+        lab.report.add(f"file of {len(data) // MB} MB {what}", profile, "MB/s", figures, ratio=(RELAY, ">=", 0.6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from gateway.backends.docker import DockerRuntime
@@ -11,11 +12,19 @@ from gateway.clock import SystemClock
 from gateway.config import Settings
 from gateway.main import profiles_of
 from gateway.ports import Records, SandboxRow
+from gateway.service.keeping import read_sandbox, write_sandbox
 from gateway.service.sandboxes import Sandbox, Sandboxes
 from gateway.service.tasks import Tasks
 
 from ..client import CONTENT, Count, Seen, message
 from ..processes import limits
+
+PIECE = 256 * 1024
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(data), PIECE):
+        yield data[begin : begin + PIECE]
 
 
 class _NoRecords:
@@ -63,6 +72,15 @@ class Relay:
 
     async def runs(self, code: str, count: int) -> list[Seen]:
         return [await self.run(code) for _ in range(count)]
+
+    async def put(self, data: bytes) -> None:
+        """A plain copy into the sandbox, over the relay's own file stream."""
+        assert self._sandbox is not None
+        await write_sandbox(self._sandbox.link, "in/bench.bin", len(data), None, _pieces(data), overwrite=True)
+
+    async def get(self) -> bytes:
+        assert self._sandbox is not None
+        return b"".join([piece async for piece in read_sandbox(self._sandbox.link, "in/bench.bin", 1 << 30)])
 
     async def close(self) -> None:
         if self._sandbox is not None:
