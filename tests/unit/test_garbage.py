@@ -36,9 +36,12 @@ def old_garbage() -> weakref.ref[Loop]:
     return found
 
 
-async def tidied(quiet: Callable[[float], bool]) -> None:
+async def tidied(quiet: Callable[[float], bool], done: Callable[[], bool] | None = None) -> None:
+    """Until it is ``done``, or for long enough to see that nothing is."""
     task = asyncio.get_running_loop().create_task(garbage.keep_tidy(quiet))
-    await asyncio.sleep(0.2)
+    end = asyncio.get_running_loop().time() + (0.2 if done is None else 20.0)
+    while asyncio.get_running_loop().time() < end and not (done is not None and done()):
+        await asyncio.sleep(0.01)
     task.cancel()
 
 
@@ -48,7 +51,7 @@ async def test_a_full_round(monkeypatch: pytest.MonkeyPatch, quiet: bool, latest
     monkeypatch.setattr(garbage, "FULL_AT_LATEST_S", latest)
     garbage.settle()
     found = old_garbage()
-    await tidied(lambda seconds: quiet)
+    await tidied(lambda seconds: quiet, (lambda: found() is None) if gone else None)
     assert (found() is None) is gone
 
 
@@ -60,7 +63,7 @@ async def test_what_survives_a_full_round_is_not_looked_at_again(monkeypatch: py
     gc.collect(1)
     asked: list[float] = []
     monkeypatch.setattr(garbage, "GROWN", 1e9)
-    await tidied(lambda seconds: asked.append(seconds) or True)  # type: ignore[func-returns-value]
+    await tidied(lambda seconds: asked.append(seconds) or True, lambda: gc.get_freeze_count() >= before + len(many))  # type: ignore[func-returns-value]
     assert gc.get_freeze_count() >= before + len(many)
     assert asked[0] == garbage.FULL_S, "nothing was measured yet"
 
@@ -81,7 +84,7 @@ async def test_a_deep_round_finds_what_was_put_aside(monkeypatch: pytest.MonkeyP
     del made
     gc.collect()
     assert found() is not None, "it was put aside while it lived"
-    await tidied(lambda seconds: quiet)
+    await tidied(lambda seconds: quiet, (lambda: found() is None) if gone else None)
     assert (found() is None) is gone
 
 
@@ -91,6 +94,6 @@ async def test_it_asks_for_as_long_as_a_round_will_take(monkeypatch: pytest.Monk
     garbage.settle()
     first = garbage.EACH_S * gc.get_freeze_count()
     asked: list[float] = []
-    await tidied(lambda seconds: asked.append(seconds) or True)  # type: ignore[func-returns-value]
+    await tidied(lambda seconds: asked.append(seconds) or True, lambda: len(asked) > 1)  # type: ignore[func-returns-value]
     assert asked[0] == pytest.approx(first, rel=0.2), "by what was set aside, while nothing was measured"
     assert asked[1] != pytest.approx(asked[0], rel=1e-6) and 0 < asked[1] < 5.0, "then by what the last one took"
