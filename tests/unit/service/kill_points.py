@@ -23,6 +23,7 @@ from gateway.protocol import jupyter
 from gateway.service import live
 from gateway.service.access import Access
 from gateway.service.journal import EntryKind
+from gateway.service.storing import artifact_key
 from gateway.testing.stores import MemoryRecords
 
 from .harness import ALICE, Rig, chunks, sha256
@@ -268,14 +269,8 @@ async def _check(rig: MortalRig, trial: Trial) -> None:
     held = sum(1 for s in rig.gateway.live.values() if s.core.sandbox_id)
     assert len(running) == held + len(rig.gateway.world.pool.links()), "a sandbox that nobody holds"
     for artifact in await rig.rows.list_artifacts(trial.session_id, latest_only=False) if trial.session_id else ():
-        data = b"".join([chunk async for chunk in rig.gateway.world.store.read(f"{_key(artifact)}")])
+        data = b"".join([chunk async for chunk in rig.gateway.world.store.read(artifact_key(artifact))])
         assert sha256(data) == artifact.sha256, "a listed artifact is not what was stored"
-
-
-def _key(artifact: Any) -> str:
-    from gateway.service.keeping import artifact_key
-
-    return artifact_key(artifact)
 
 
 async def _check_session(rig: MortalRig, trial: Trial, access: Access) -> None:
