@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +31,9 @@ class Engine(FakeRuntime):
         return True  # the fake's own search through all it ever made would be what is measured
 
 
-async def boot(path: Path, clock: Clock) -> tuple[Gateway, Engine]:
-    """With everything that runs beside the sessions."""
-    records, tasks, runtime, deadlines = SqliteRecords(path / "records.sqlite"), Tasks(), Engine(clock), Deadlines(clock)
+async def boot(path: Path, clock: Clock, late: Callable[[float], None] = lambda seconds: None) -> tuple[Gateway, Engine]:
+    """With everything that runs beside the sessions. ``late``: told by how much each deadline was."""
+    records, tasks, runtime, deadlines = SqliteRecords(path / "records.sqlite"), Tasks(), Engine(clock), Deadlines(clock, late)
     await records.open()
     limits = replace(Limits(), interrupt_grace_s=0.3, kill_grace_s=0.3)
     profile = Profile(TIER, TIER, "runc", IMAGE, TIER, limits, Lifetimes(idle_s=IDLE_S, max_s=86400.0, warn_before_s=(WARN_S,), drain_grace_s=0.5))
@@ -48,7 +49,7 @@ async def boot(path: Path, clock: Clock) -> tuple[Gateway, Engine]:
     await adoption.run()
     Monitor(gateway, adoption, instance, "bench", lambda: None).start()
     garbage.settle()
-    tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in gateway.live.values())), "garbage")
+    tasks.spawn(garbage.keep_tidy(gateway.quiet), "garbage")
     if isinstance(clock, ManualClock):
         clock.on_advance(deadlines.run_due)
     return gateway, runtime

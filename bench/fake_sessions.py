@@ -19,10 +19,12 @@ CREATING = 32
 
 
 class Lag:
-    """How late a timer of 5 ms is."""
+    """How late a timer of 5 ms is, and the deadlines that fire meanwhile."""
 
     def __init__(self) -> None:
         self.phases: dict[str, dict[str, float]] = {}
+        self.deadlines: dict[str, dict[str, float]] = {}
+        self.fired: list[float] = []
         self._late: list[float] = []
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
@@ -35,15 +37,33 @@ class Lag:
 
     def phase(self, name: str, seconds: float) -> None:
         late, self._late = self._late or [0.0], []
-        cuts = statistics.quantiles(late, n=100, method="inclusive") if len(late) > 1 else late * 99
-        self.phases[name] = {"p50": cuts[49], "p99": cuts[98], "max": max(late), "seconds": seconds, "samples": len(late)}
+        self.phases[name] = _spread(late) | {"seconds": seconds}
+        fired, self.fired = self.fired, []
+        if fired:
+            self.deadlines[name] = _spread([seconds * 1e3 for seconds in fired])
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else values * 99
+    return {"p50": cuts[49], "p99": cuts[98], "max": max(values), "samples": len(values)}
 
 
 async def sessions(path: Path, count: int) -> dict[str, Any]:
     """The clock is a manual one that goes at the pace of the real one, and is put forward to just before the deadlines."""
     clock = ManualClock()
-    gateway, runtime = await boot(path, clock)
     lag = Lag()
+    moved = clock.boottime()
+
+    def late(seconds: float) -> None:
+        # what fell due while the clock was put forward is late from then on only
+        lag.fired.append(min(seconds, clock.boottime() - moved))
+
+    def forward(seconds: float) -> None:
+        nonlocal moved
+        moved = clock.boottime() + max(0.0, seconds)
+        clock.advance(max(0.0, seconds))
+
+    gateway, runtime = await boot(path, clock, late)
 
     async def pace() -> None:
         while True:
@@ -94,15 +114,15 @@ async def sessions(path: Path, count: int) -> dict[str, Any]:
     begun = clock.boottime()
     await phase("create", in_turns(create))
     took = clock.boottime() - begun
-    clock.advance(max(0.0, IDLE_S - WARN_S - (clock.boottime() - begun) - 1))
+    forward(IDLE_S - WARN_S - (clock.boottime() - begun) - 1)
     await phase("deadline: warned, at the pace of creation", asyncio.sleep(took + 2))
-    clock.advance(max(0.0, IDLE_S - (clock.boottime() - begun) - 1))
+    forward(IDLE_S - (clock.boottime() - begun) - 1)
     await phase("deadline: recycled, at the pace of creation", until(lambda: states("dormant") and not runtime.sandboxes))
     await phase("come back: an execution each", in_turns(come_back))
-    clock.advance(IDLE_S - WARN_S + 1)
+    forward(IDLE_S - WARN_S + 1)
     await asyncio.sleep(2)
     lag.phase("warned, all at once", 2.0)
-    clock.advance(IDLE_S)
+    forward(IDLE_S)
     await phase("recycled, all at once", until(lambda: states("dormant") and not runtime.sandboxes))
     pacer.cancel()
-    return {"phases": lag.phases, "task_failures": gateway.world.tasks.failures}
+    return {"phases": lag.phases, "deadlines": lag.deadlines, "task_failures": gateway.world.tasks.failures}

@@ -120,7 +120,7 @@ class Server:
         self._later("engine client", runtime.close)
         problems, trace = await self._look_at_engine(runtime)
         profiles = profiles_of(s, self._image)
-        deadlines = Deadlines(self.clock)
+        deadlines = Deadlines(self.clock, self.tally.deadline_late.observe)
         sandboxes = Sandboxes(
             runtime, records, self.clock, self.tasks, instance=instance, epoch=epoch, images=dict.fromkeys(profiles, self._image),
             tally=self.tally,
@@ -149,7 +149,7 @@ class Server:
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
-        self.tasks.spawn(garbage.keep_tidy(lambda: not any(s.core.busy for s in self.gateway.live.values())), "garbage")
+        self.tasks.spawn(garbage.keep_tidy(self.gateway.quiet), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
         return replace(started, available=list(usable), problems=problems)
 

@@ -7,6 +7,8 @@ With --check nothing is written, and the exit status says whether they are up to
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,40 +16,64 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.backends.metrics import catalog  # noqa: E402
 from gateway.domain import execution as ex  # noqa: E402
+from gateway.domain import sandbox as box  # noqa: E402
 from gateway.domain import session as machine  # noqa: E402
 from gateway.domain import session_events as ev  # noqa: E402
-from gateway.domain import session_state  # noqa: E402
-from gateway.domain.model import EndReason, ExitReason, SessionState  # noqa: E402
+from gateway.domain import session_state as known  # noqa: E402
+from gateway.domain.model import EndReason, ExecutionState, ExitReason, SandboxState, SessionState  # noqa: E402
 from gateway.domain.texts import WHY_ENDED  # noqa: E402
+
+NOW = 1e6
 
 
 def states() -> str:
-    """Probe the table: every event in a typical state of each kind, and what comes of it."""
-    out = ["# A session's states", "", "Generated from `gateway/domain/session.py` by `scripts/generate_docs.py`.", ""]
-    edges = sorted(
-        {
-            (before.state, type(event).__name__, after.state)
-            for before, event in _probes()
-            for after, _ in [machine.step(before, event, 1e6)]
-            if after.state is not before.state
-        }
-    )
-    out += ["```mermaid", "stateDiagram-v2", "    [*] --> new"]
-    out += [f"    {a} --> {b}: {e}" for a, e, b in edges]
-    out += ["    ended --> [*]", "```", "", "| state | event | leads to |", "|---|---|---|"]
+    """The three tables as diagrams, and what each event does to a session."""
+    out = ["# States", "", "Generated from the tables in `gateway/domain/` by `scripts/generate_docs.py`. What is not in a table is refused.", ""]
+    out += ["## A session (`session.py`)", "", "Commands that the event gives are in brackets; the notices among them are `Tell`.", ""]
+    edges = {
+        (before.state, after.state, type(event).__name__) for before, event in _probes() for after, _ in [machine.step(before, event, NOW)]
+        if after.state is not before.state
+    }  # fmt: skip
+    out += _diagram(SessionState.NEW, SessionState.ENDED, edges)
+    out += ["", "| state | event | leads to |", "|---|---|---|"]
     rows = {(a, e): set[str]() for a, e in ((s, t.__name__) for s, t in machine.TABLE)}
     for before, event in _probes():
-        after, commands = machine.step(before, event, 1e6)
+        after, commands = machine.step(before, event, NOW)
         did = ", ".join(type(c).__name__ for c in commands)
         rows[before.state, type(event).__name__].add(f"{after.state}" + (f" ({did})" if did else ""))
     out += [f"| {a} | {e} | {'; or '.join(sorted(to))} |" for (a, e), to in sorted(rows.items())]
+    out += ["", "A result of another sandbox than the session's own is stale and changes nothing in any state; a `SandboxReady` that comes when",
+            "none is awaited gives `Discard`.", ""]  # fmt: skip
+    out += ["### Its drain", "", "`draining` has these phases; only the maximum lifetime begins with `finishing`, all else with `killing`.", ""]
+    phases = {
+        (before.phase or before.state, after.phase or after.state, type(event).__name__) for before, event in _probes()
+        for after, _ in [machine.step(before, event, NOW)]
+        if before.state in (SessionState.DRAINING, SessionState.QUARANTINED) and (after.phase, after.state) != (before.phase, before.state)
+    }  # fmt: skip
+    out += _diagram(known.Phase.FINISHING, None, phases)
+    out += ["", "## A sandbox (`sandbox.py`)", "", "Used once: nothing leads back to `warm`, and only the engine's word to `gone`.", ""]
+    boxes = {(a, b, e) for (a, e), b in box.TABLE.items()}
+    out += _diagram(SandboxState.CREATING, SandboxState.GONE, boxes)
+    out += ["", "## An execution (`execution.py`)", "", "Its exit reason follows from what was imposed, replied and raised.", ""]
+    runs = {(a, b, e) for (a, e), b in ex.TABLE.items() if a is not ExecutionState.FINISHED}
+    out += _diagram(ExecutionState.QUEUED, ExecutionState.FINISHED, runs)
     return "\n".join(out) + "\n"
 
 
-def _probes() -> list[tuple[session_state.Session, ev.Event]]:
+def _diagram(first: StrEnum, last: StrEnum | None, edges: Iterable[tuple[StrEnum, StrEnum, str]]) -> list[str]:
+    """One arrow from a state to another, with every event that leads there."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for a, b, event in edges:
+        arrows.setdefault((a, b), []).append(event)
+    out = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    out += [f"    {a} --> {b}: {', '.join(sorted(events))}" for (a, b), events in sorted(arrows.items())]
+    return [*out, *([f"    {last} --> [*]"] if last else []), "```"]
+
+
+def _probes() -> list[tuple[known.Session, ev.Event]]:
     from gateway.domain.model import Lifetimes
 
-    base = session_state.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
+    base = known.Session(Lifetimes(idle_s=10, max_s=20, warn_before_s=()), sandbox_id="a", claimed_at=0.0, idle_since=0.0)
     from dataclasses import replace
 
     variants = {
@@ -55,21 +81,23 @@ def _probes() -> list[tuple[session_state.Session, ev.Event]]:
         SessionState.STARTING: [replace(base, state=SessionState.STARTING, sandbox_id=s) for s in ("", "a")],
         SessionState.ACTIVE: [replace(base, state=SessionState.ACTIVE), replace(base, state=SessionState.ACTIVE, busy=True)],
         SessionState.DRAINING: [
-            replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending)
-            for phase in session_state.Phase for ending in (False, True)
+            replace(base, state=SessionState.DRAINING, phase=phase, drain_since=0.0, ending=ending, wanted=wanted)
+            for phase in known.Phase for ending in (False, True) for wanted in (False, True)
         ],
-        SessionState.QUARANTINED: [replace(base, state=SessionState.QUARANTINED, quarantined_at=1e6 - 1, retry_at=0.0)],
+        SessionState.QUARANTINED: [
+            replace(base, state=SessionState.QUARANTINED, quarantined_at=since, retry_at=0.0) for since in (NOW - 1, NOW - machine.QUARANTINE_MAX_S)
+        ],
         SessionState.DORMANT: [replace(base, state=SessionState.DORMANT, sandbox_id="", claimed_at=None)],
         SessionState.ENDED: [replace(base, state=SessionState.ENDED, sandbox_id="", claimed_at=None)],
     }  # fmt: skip
-    probes: list[tuple[session_state.Session, ev.Event]] = []
+    probes: list[tuple[known.Session, ev.Event]] = []
     for state, kind in machine.TABLE:
         for session in variants[state]:
             if issubclass(kind, ev.SandboxEvent):
                 if session.sandbox_id or kind is ev.SandboxReady:
                     probes.append((session, kind(session.sandbox_id or "a")))
             elif kind is ev.TimerFired:
-                probes += [(session, ev.TimerFired(name)) for name in session_state.timers(session)] or [(session, ev.TimerFired("none"))]
+                probes += [(session, ev.TimerFired(name)) for name in known.timers(session)] or [(session, ev.TimerFired("none"))]
             else:
                 probes.append((session, kind()))
     return probes

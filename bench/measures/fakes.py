@@ -85,7 +85,7 @@ async def _attach(url: str, count: int, sockets: list[Socket]) -> None:
 
 
 async def sessions(lab: Lab, _: str) -> None:
-    """10,000 sessions: how late the event loop is while they are created, warned, recycled, come back, all recycled at once"""
+    """10,000 sessions: how late loop and deadlines are while they are created, warned, recycled, come back, all recycled at once"""
     count = lab.size(10_000, 300)
     process = await _start("sessions", str(count))
     try:
@@ -96,5 +96,10 @@ async def sessions(lab: Lab, _: str) -> None:
         row = {f"p{part}" if part != "max" else part: Figure.of([phase[key]]) for part, key in (("99", "p99"), ("50", "p50"), ("max", "max"))}
         row["seconds it took"] = Figure.of([phase["seconds"]])
         lab.report.add(f"{count:,} sessions, {name}: event loop late by", "", "ms", row, under=50, compare=())
+    for name, phase in found["deadlines"].items():
+        row = {part: Figure.of([phase[key]]) for part, key in (("latest", "max"), ("p99", "p99"), ("p50", "p50"))}
+        # when all fall due in one moment they take turns with what follows from each
+        under = 250 if name.startswith("deadline") else None
+        lab.report.add(f"{count:,} sessions, {name}: deadlines fire late by", "", "ms", row, under=under, compare=())
     if found["task_failures"]:
         raise RuntimeError(f"{found['task_failures']} tasks of the gateway failed")

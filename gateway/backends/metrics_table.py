@@ -152,6 +152,8 @@ TABLE: tuple[Metric, ...] = (
     # the process
     Metric("sandglass_event_loop_lag_seconds", "histogram", (), "how late the event loop runs what is due, looked at four times a second",
            lambda g: [(NONE, g.world.tally.loop_lag)]),
+    Metric("sandglass_deadline_late_seconds", "histogram", (), "how late warnings, ends of sandboxes and time limits fire (a machine that slept too)",
+           lambda g: [(NONE, g.world.tally.deadline_late)]),
     Metric("sandglass_background_tasks", "gauge", (), "tasks that run", _one(lambda g: len(g.world.tasks))),
     Metric("sandglass_task_failures", "counter", (), "tasks that failed: each is a defect, with its traceback in the log",
            _one(lambda g: g.world.tasks.failures)),

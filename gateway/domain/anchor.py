@@ -42,4 +42,7 @@ class Anchor:
         if self.same_boot(then):
             return at
         moved = self.boottime - self.since(then) + (at - then.boottime)
-        return moved if not_before is None else max(moved, self.boottime - max(0.0, self.wall - not_before))
+        if not_before is None:
+            return moved
+        shown = max(self.wall, then.wall)  # a clock that was put back does not make the container younger either
+        return max(moved, self.boottime - max(0.0, shown - not_before))

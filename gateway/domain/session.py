@@ -49,13 +49,11 @@ from .session_events import (
     UserKilled,
     Wanted,
 )
-from .session_state import Phase, Session, shorter_leads, timers
+from .session_state import Phase, Session, timers, to_tell
 
 QUARANTINE_MAX_S = 3600.0
 RETRY_S = 5.0
 RETRY_MAX_S = 120.0
-LATE_S = 1.0
-"""A warning that is later than this says how long is left, not how long it was meant to be."""
 
 Result = tuple[Session, list[Command]]
 
@@ -177,15 +175,10 @@ def _timer(s: Session, e: TimerFired, now: float) -> Result:
 
 
 def _warn(s: Session, name: str, due: float, now: float) -> Result:
-    """Tell it once, and only what is true: after a leap (the machine slept, no gateway ran) the nearest one speaks for the others."""
-    kind, _, lead_text = name.partition("_warn:")
-    lead = float(lead_text)
-    left = due + lead - now
+    """Told once, or not at all when it is too late for it."""
+    kind, left = to_tell(s, name, due, now)
     s = replace(s, warned=s.warned | {name})
-    if left <= 0 or any(left <= nearer for nearer in shorter_leads(s, kind, lead)):
-        return s, []
-    notice, reason = _WARNINGS[kind]
-    return s, [Tell(notice, reason, lead if left > lead - LATE_S else left)]
+    return s, [] if left is None else [Tell(*_WARNINGS[kind], left)]
 
 
 _WARNINGS = {
@@ -295,6 +288,8 @@ def _retry(s: Session, e: TimerFired, now: float) -> Result:
 
 
 def _destroyed(s: Session, e: Event, now: float) -> Result:
+    if s.phase is not Phase.DESTROYING:
+        return s, []
     ending, end_reason, wanted = s.ending, s.end_reason, s.wanted
     # a start that failed ended nothing that anybody had
     told: list[Command] = [Tell(NoticeKind.RECYCLED, s.reason)] if s.drain_since is not None else []

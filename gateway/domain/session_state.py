@@ -20,6 +20,10 @@ class Phase(StrEnum):
     DESTROYING = "destroying"
 
 
+LATE_S = 1.0
+"""A warning that is later than this says how long is left, not how long it was meant to be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """``wanted``: work arrived that needs a sandbox as soon as this drain is over. ``ending``: the drain leads to ENDED.
@@ -61,12 +65,6 @@ def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]
     return tuple(sorted({lead if lead < timer_s else timer_s / 2 for lead in warn_before_s}, reverse=True))
 
 
-def shorter_leads(s: Session, kind: str, lead_s: float) -> tuple[float, ...]:
-    """The later warnings of the same timer (``idle`` or ``max``)."""
-    total = s.lifetimes.idle_s if kind == "idle" else s.lifetimes.max_s
-    return tuple(nearer for nearer in leads(total, s.lifetimes.warn_before_s) if nearer < lead_s)
-
-
 def timers(s: Session) -> dict[str, float]:
     """Name -> boot time at which ``TimerFired(name)`` is due. The service keeps exactly these armed."""
     wanted: dict[str, float] = {}
@@ -86,3 +84,17 @@ def timers(s: Session) -> dict[str, float]:
     if s.state is SessionState.QUARANTINED and s.retry_at is not None:
         wanted["persist"] = s.retry_at
     return wanted
+
+
+def to_tell(s: Session, name: str, due: float, now: float) -> tuple[str, float | None]:
+    """For the warning timer ``name``, which was due at ``due``: ``idle`` or ``max``, and how many seconds are left, as it is to be told.
+
+    After a leap (the machine slept, no gateway ran) the nearest warning speaks for the others, and none speaks of what is over: None.
+    """
+    kind, _, text = name.partition("_warn:")
+    lead = float(text)
+    left = due + lead - now
+    total = s.lifetimes.idle_s if kind == "idle" else s.lifetimes.max_s
+    if left <= 0 or any(left <= nearer < lead for nearer in leads(total, s.lifetimes.warn_before_s)):
+        return kind, None
+    return kind, lead if left > lead - LATE_S else left

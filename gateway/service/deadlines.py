@@ -22,8 +22,10 @@ TURN_S = 0.005
 class Deadlines:
     """``arm(key, at, call)`` replaces what was armed under ``key``; ``disarm`` forgets it. Calls run on the loop."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, late: Callable[[float], None] = lambda seconds: None) -> None:
+        """``late`` is told by how many seconds each was late when its call began."""
         self._clock = clock
+        self._late = late
         self._heap: list[tuple[float, int, Hashable]] = []
         self._armed: dict[Hashable, tuple[float, int, Callable[[], None]]] = {}
         self._serial = 0
@@ -52,6 +54,10 @@ class Deadlines:
     def after(self, key: Hashable, delay_s: float, call: Callable[[], None]) -> None:
         self.arm(key, self._clock.boottime() + delay_s, call)
 
+    def none_within(self, seconds: float) -> bool:
+        """True when the loop may stand still for so long and nothing is late for it."""
+        return not self._heap or self._heap[0][0] > self._clock.boottime() + seconds
+
     def run_due(self) -> None:
         """Call everything that is due now (the loop timer does this; tests with a manual clock do it themselves)."""
         now = self._clock.boottime()
@@ -63,6 +69,7 @@ class Deadlines:
             if armed is None or armed[1] != serial:
                 continue
             del self._armed[key]
+            self._late(self._clock.boottime() - armed[0])
             try:
                 armed[2]()
             except Exception:

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..clock import iso
@@ -14,7 +15,7 @@ from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
 from ..domain.session_events import Wanted
 from ..domain.session_state import Session
-from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, SandglassError, SessionEnded
+from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, RecordsUnavailable, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionQuery, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
@@ -62,6 +63,10 @@ class Gateway:
 
     def by_sandbox(self, sandbox_id: str) -> LiveSession | None:
         return next((s for s in self.live.values() if s.core.sandbox_id == sandbox_id), None)
+
+    def quiet(self, seconds: float) -> bool:
+        """True when the loop may stand still for so long: no cell runs, and no deadline is due meanwhile."""
+        return self.world.deadlines.none_within(2 * seconds) and not any(s.core.busy for s in self.live.values())
 
     async def sessions(self, principal: Principal, *, everyone: bool = False, ended: bool = False) -> list[Json]:
         rows = await self._rows(principal, everyone=everyone, ended=ended)
@@ -163,7 +168,12 @@ class Gateway:
         except BaseException:
             session.forget()
             raise
-        await self.record(principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
+        audit = partial(self.record, principal, Tag(f"{source}:session:create"), row.session_id, profile=chosen.name)
+        try:
+            await audit()
+        except RecordsUnavailable:
+            # the session stands in the records, so it is; its audit follows when they take it
+            session.spawn(session.insist(audit), "audit")
         self.world.tally.sessions_created[(chosen.name,)] += 1
         session.dispatch(Wanted())
         return Access(session)

@@ -386,6 +386,15 @@ class Runs:
             found = self.open.get(head.parent)
             if found is not None and head.kind == EntryKind.MESSAGE:
                 self._replay(found, head)
+        self._end_outdated()
+
+    def _end_outdated(self) -> None:
+        """A kill came between a loss and the records of the work that it ended: that must not run, or run again, on other variables."""
+        core = self._s.core
+        lost = ExitReason.KERNEL_DIED if core.state is SessionState.ACTIVE else ExitReason.SANDBOX_ENDED
+        for run in [run for run in self.open.values() if run.row.generation < core.generation]:
+            self._s.traffic.tell_failed(run, lost)
+            self._finish(run, None if run.e.complete else lost)
 
     def _replay(self, run: Run, head: Head) -> None:
         if head.flags & Flag.OUTPUT:
@@ -403,6 +412,9 @@ class Runs:
             except ValueError:
                 content = {}
             run.e = ex.replied(run.e, str(content.get("status", "error")), str(content.get("ename", "")))
+            if not head.number and isinstance(told := content.get("sandglass"), dict):
+                # the last gateway's own word in the kernel's place (``Traffic.tell_failed``)
+                run.e = ex.imposed(run.e, ExitReason(told["exit_reason"]))
             if isinstance(content.get("execution_count"), int):
                 run.row.data["execution_count"] = content["execution_count"]
 

@@ -70,6 +70,7 @@ class Tally:
         self.file_seconds = Histograms(FILES_S)  # checkpoint|persist|restore
         self.file_failures = Counter[Words]()  # checkpoint|persist|restore, error code
         self.loop_lag = Histogram(LAG_S)
+        self.deadline_late = Histogram(LAG_S)
         self.at_work = (float("-inf"), "")
         """When a sandbox last said no more than an ordinary cell does, in loop time, and which."""
         self.stream_in = self.stream_out = 0

@@ -42,12 +42,13 @@ def _end_with_the_tests() -> None:
 
 @dataclass
 class Gateway:
-    """``env`` adds to the settings; the process can be killed and started again on the same state."""
+    """``env`` adds to the settings; the process can be killed and started again on the same state. ``program``: what is run instead."""
 
     state: Path
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     run: Json = field(default_factory=dict)
+    program: list[str] = field(default_factory=list)
     _tokens: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
 
     @property
@@ -77,7 +78,7 @@ class Gateway:
         (self.state / "run.json").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command(), "serve"],
+                self.program or [*command(), "serve"],
                 env=self.environment,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

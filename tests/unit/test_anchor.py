@@ -61,6 +61,7 @@ def test_a_clock_put_back_over_a_reboot_gives_no_time_as_a_present() -> None:
     clock.reboot(60.0)
     clock.jump_wall(-HOUR)
     assert core_of(row, clock, None).claimed_at == clock.boottime() - 500
+    assert core_of(row, clock, row.data["wall"] - 500.5).claimed_at == clock.boottime() - 500, "with a container as old as that, too"
 
 
 def test_after_a_reboot_a_sandbox_is_not_older_than_its_container() -> None:

@@ -1,10 +1,8 @@
-"""The session's table: invariants under every order of events, and the scripts that matter."""
+"""The session's table: the scripts that matter. (What holds under every order of events: ``test_lives.py``.)"""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gateway.domain import session as m
 from gateway.domain import session_commands as co
@@ -175,54 +173,3 @@ def test_the_end_while_starting_needs_no_sandbox() -> None:
     state, commands = run([(0, ev.Wanted()), (1, ev.EndRequested())])
     assert state.state is S.ENDED and kinds(commands)[-1] == "Finish"
     assert m.step(state, ev.SandboxReady("a"), 2.0) == (state, [co.Discard("a")])
-
-
-ids = st.sampled_from(["a", "b", "c"])
-events = st.one_of(
-    st.sampled_from(
-        [ev.Wanted(), ev.Busy(), ev.Idle(), ev.Activity(), ev.RecycleRequested(),
-         ev.EndRequested(EndReason.ADMIN), ev.RestartRequested(), ev.StartFailed()]
-    ),
-    st.builds(ev.SandboxReady, ids), st.builds(ev.FilesRestored, ids), st.builds(ev.KernelDied, ids), st.builds(ev.SandboxGone, ids),
-    st.builds(ev.UserKilled, ids), st.builds(ev.Persisted, ids), st.builds(ev.PersistFailed, ids), st.builds(ev.Destroyed, ids),
-    st.builds(ev.TimerFired, st.sampled_from(["idle", "max", "drain", "persist", "idle_warn:10", "max_warn:30"])),
-)  # fmt: skip
-LOSSES = (co.LoseVariables,)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 60), events), max_size=60))
-def test_invariants_under_any_order_of_events(script: list[tuple[float, ev.Event]]) -> None:
-    state, now = state_of.Session(LIFE), 0.0
-    used: set[str] = set()
-    persisted_or_told: set[str] = set()
-    for delay, event in script:
-        now += delay
-        before = state
-        try:
-            state, commands = m.step(state, event, now)
-        except InvalidTransition:
-            assert state is before
-            continue
-        if state.sandbox_id and state.sandbox_id != before.sandbox_id:
-            assert before.sandbox_id == "", "never two live sandboxes of a session"
-            used.add(state.sandbox_id)
-            persisted_or_told.discard(state.sandbox_id)
-        if before.max_deadline is not None and state.max_deadline is not None:
-            assert before.max_deadline == state.max_deadline, "the maximum never moves"
-        losses = sum(isinstance(c, LOSSES) for c in commands)
-        assert state.generation - before.generation == losses, "generation grows at every loss and only then"
-        told = {c.kind for c in commands if isinstance(c, co.Tell)}
-        if isinstance(event, ev.Persisted) or told & {NoticeKind.FILES_LOST, NoticeKind.START_FAILED}:
-            persisted_or_told.add(before.sandbox_id)
-        if before.state is S.STARTING:
-            persisted_or_told.add(before.sandbox_id)  # nothing of the user's ran in it
-        for command in commands:
-            if isinstance(command, co.Destroy):
-                assert command.sandbox_id in persisted_or_told, "never destroyed before persisted, or told"
-        if state.state in (S.DORMANT, S.ENDED, S.NEW):
-            assert not state.sandbox_id and state.max_deadline is None
-        if before.state is S.ENDED:
-            assert state.state is S.ENDED
-        for at in state_of.timers(state).values():
-            assert at >= 0

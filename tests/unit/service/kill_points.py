@@ -6,6 +6,7 @@ Used by the tests (a thousand random points) and by hand: ``python -m tests.unit
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 import tempfile
@@ -27,8 +28,12 @@ from gateway.testing.stores import MemoryRecords
 from .harness import ALICE, Rig, chunks, sha256
 from .mortal import Fate, Mortal
 
+log = logging.getLogger("sandglass.trials")
 T = TypeVar("T")
 SETTLE_S = 15.0
+TRIAL_S = 60.0
+CALLS = 110
+"""About so many calls an undisturbed trial makes; the point is drawn from them."""
 BLIP_S = 0.03
 FAULTS = ("kill", "kill", "kill", "engine", "records", "store")
 ENDS = ("recycle", "idle", "kernel", "restart", "none")
@@ -41,8 +46,6 @@ class Trial:
     seed: int
     fault: str = ""
     struck: str = ""
-    calls: int = 0
-    names: Counter[str] = field(default_factory=Counter)
     session_id: str = ""
     files: dict[str, list[str]] = field(default_factory=dict)
     sure: dict[str, int] = field(default_factory=dict)
@@ -163,7 +166,7 @@ async def _persevere(trial: Trial, call: Callable[[], Awaitable[T]]) -> T:
 
 async def _cell(access: Access, trial: Trial, code: str, number: int) -> None:
     for attempt in range(5):
-        if await _persevere(trial, lambda n=attempt: _cell_once(access, trial, code, f"tok-{number}-{n}-")):  # type: ignore[misc]
+        if await _cell_once(access, trial, code, f"tok-{number}-{attempt}-"):
             return
         await asyncio.sleep(2 * BLIP_S)
     raise AssertionError("five times in a row a cell was not run")
@@ -174,9 +177,9 @@ async def _cell_once(access: Access, trial: Trial, code: str, token: str) -> boo
     for path in writes:
         trial.files.setdefault(path, []).append(token)
     trial.asked[token] = False
-    execution_id = await access.execute(f"print:{token}\n" + code.replace("{}", token))
-    assert await access.wait_execution(execution_id, SETTLE_S)
-    result = await access.execution_json(execution_id)
+    execution_id = await _persevere(trial, lambda: access.execute(f"print:{token}\n" + code.replace("{}", token)))
+    assert await _persevere(trial, lambda: access.wait_execution(execution_id, SETTLE_S))
+    result = await _persevere(trial, lambda: access.execution_json(execution_id))
     if result["exit_reason"] != "ok":
         assert trial.fault != "kill" and result["exit_reason"] == "platform_fault", (result["exit_reason"], result.get("reason_text"))
         return False
@@ -194,37 +197,36 @@ async def _until(condition: Callable[[], Any], timeout_s: float = SETTLE_S) -> N
             await asyncio.sleep(0.002)
 
 
-async def run_trial(seed: int, path: Path, total: int, trial: Trial) -> None:
-    """``total``: calls of a whole undisturbed trial, about; the point is drawn from it. Raises AssertionError when something is lost."""
-    rng = random.Random(seed)
+async def run_trial(trial: Trial, path: Path) -> None:
+    """Raises AssertionError when something is lost, told wrongly, or left behind."""
+    rng = random.Random(trial.seed)
     trial.fault = rng.choice(FAULTS)
     lifetimes = Lifetimes(idle_s=60.0, max_s=600.0, warn_before_s=(), drain_grace_s=0.5)
     rig = MortalRig(path, lifetimes=lifetimes, limits=replace(Limits(), interrupt_grace_s=0.3, kill_grace_s=0.3), target=rng.choice((0, 1)))
     steps = _plan(rng, trial)
-    fate = Fate(rng.randrange(total), rng.random() < 0.5, lambda: _strike(rig, trial.fault))
+    fate = Fate(rng.randrange(CALLS), rng.random() < 0.5, lambda: _strike(rig, trial.fault))
     rig.arm(fate)
-    with mock.patch.object(live, "CHECKPOINT_AFTER_S", 0.01), mock.patch.object(live, "RELEASE_AFTER_S", 0.05):
-        work = asyncio.ensure_future(_work(rig, trial, steps))
-        death = asyncio.ensure_future(fate.died.wait())
-        await asyncio.wait((work, death), return_when=asyncio.FIRST_COMPLETED)
-        if fate.dead:
-            work.cancel()
-            await asyncio.wait((work,))
-            await rig.bury()
-            await asyncio.sleep(rng.choice((0, 0, 0.05)))
-            rig.arm(Fate(None, False, lambda: None))
-            await rig.boot()
-        else:
-            await work
-            fate.at = None
-        death.cancel()
-        trial.struck, trial.calls, trial.names = fate.struck, fate.calls, fate.names
-        try:
-            await asyncio.sleep(2 * BLIP_S)
-            await _check(rig, trial)
-        finally:
-            await rig.bury()
-            await rig.real[0].close()
+    work = asyncio.ensure_future(_work(rig, trial, steps))
+    death = asyncio.ensure_future(fate.died.wait())
+    await asyncio.wait((work, death), return_when=asyncio.FIRST_COMPLETED)
+    if fate.dead:
+        work.cancel()
+        await asyncio.wait((work,))
+        await rig.bury()
+        await asyncio.sleep(rng.choice((0, 0, 0.05)))
+        rig.arm(Fate(None, False, lambda: None))
+        await rig.boot()
+    else:
+        await work
+        fate.at = None
+    death.cancel()
+    trial.struck = fate.struck
+    try:
+        await asyncio.sleep(2 * BLIP_S)
+        await _check(rig, trial)
+    finally:
+        await rig.bury()
+        await rig.real[0].close()
 
 
 async def _work(rig: MortalRig, trial: Trial, steps: list[tuple[str, str]]) -> None:
@@ -306,24 +308,30 @@ async def _check_session(rig: MortalRig, trial: Trial, access: Access) -> None:
         assert not done or text.count(token) == 1, f"the output of {token} is lost"
 
 
-async def main(seed: int, count: int) -> int:
-    import traceback
+async def run_trials(seeds: range, at_once: int = 6) -> tuple[list[str], Counter[str]]:
+    """Returns what failed, a line each with its seed, and how often each point was struck."""
+    failed, points, turn = list[str](), Counter[str](), asyncio.Semaphore(at_once)
 
-    bad, where = 0, Counter[str]()
-    for number in range(seed, seed + count):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                async with asyncio.timeout(60):
-                    await run_trial(number, Path(folder), 110, trial := Trial(number))
-                where[trial.struck or "not reached"] += 1
-            except (Exception, asyncio.CancelledError) as error:
-                bad += 1
-                print(f"{trial.seed} {trial.fault} {trial.struck} in {trial.reached}: {type(error).__name__}: {error}", flush=True)
-                if count == 1:
-                    traceback.print_exc()
-    print(f"{count} trials, {bad} failed; points: {dict(where.most_common())}")
-    return bad
+    async def one(trial: Trial) -> None:
+        async with turn:
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    async with asyncio.timeout(TRIAL_S):
+                        await run_trial(trial, Path(folder))
+                except (Exception, asyncio.CancelledError) as error:
+                    where = f"seed {trial.seed}: {trial.fault} {trial.struck} in {trial.reached}"
+                    failed.append(f"{where}: {type(error).__name__}: {error}")
+                    log.debug(where, exc_info=True)
+            points[trial.struck or "not reached"] += 1
+
+    with mock.patch.object(live, "CHECKPOINT_AFTER_S", 0.01), mock.patch.object(live, "RELEASE_AFTER_S", 0.05):
+        await asyncio.gather(*(one(Trial(seed)) for seed in seeds))
+    return failed, points
 
 
 if __name__ == "__main__":
-    sys.exit(bool(asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))))
+    first, count = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    logging.basicConfig(level=logging.DEBUG if count == 1 else logging.CRITICAL)
+    failures, struck = asyncio.run(run_trials(range(first, first + count)))
+    print(*failures, f"{count} trials, {len(failures)} failed", *(f"{n:6} {name}" for name, n in struck.most_common()), sep="\n")
+    sys.exit(bool(failures))

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 
 class Fate:
-    """``at``: which call, 0 for the first; None for never. ``late``: after the call took effect. ``strike`` is what happens."""
+    """``at``: which call, 0 for the first; None for never. ``late``: after the call took effect. ``strike`` is what happens.
 
-    def __init__(self, at: int | None, late: bool, strike: Callable[[], None]) -> None:
+    ``only``: calls of this name count, and no others.
+    """
+
+    def __init__(self, at: int | None, late: bool, strike: Callable[[], None], only: str = "") -> None:
+        self.only = only
         self.at = at
         self.late = late
         self.strike = strike
         self.calls = 0
-        self.names: Counter[str] = Counter()
         self.struck = ""
         """The call at which it happened."""
         self.dead = False
@@ -35,8 +37,8 @@ class Fate:
 
     async def pass_through(self, name: str, call: Callable[[], Any]) -> Any:
         await self.limbo()
-        mine, self.calls = self.calls == self.at, self.calls + 1
-        self.names[name] += 1
+        counts = self.only in ("", name)
+        mine, self.calls = counts and self.calls == self.at, self.calls + counts
         if mine and not self.late:
             self.struck = f"before {name}"
             self.strike()

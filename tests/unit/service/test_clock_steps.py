@@ -11,7 +11,7 @@ from gateway.domain.pool import MAX_AGE_S
 from gateway.domain.session_state import Phase
 
 from .clock_rig import clock_rig as rig
-from .harness import until
+from .harness import ALICE, until
 
 HOUR = 3600.0
 STEPS = pytest.mark.parametrize("step_s", [-HOUR, 0.0, HOUR])
@@ -128,3 +128,21 @@ async def test_the_machine_slept_past_every_deadline(tmp_path: Path) -> None:
         await until(lambda: access.to_json()["state"] == "dormant")
         assert [n["kind"] for n in await access.notices()] == ["recycled"]
         assert access.to_json()["generation"] == 2
+
+
+@pytest.mark.parametrize(("step_s", "left"), [(0.0, 28_800 - 1000 - 60), (-HOUR, 28_800 - 1000), (HOUR, 0.0)])
+async def test_a_reboot_where_the_engine_is_another_machine(tmp_path: Path, step_s: float, left: float) -> None:
+    """The wall clock alone tells how long it took: put back, it gives no more than the time that nobody saw."""
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        await r.pass_(1000.0)
+        access.keep_alive()
+        await r.gateway.live[access.session_id].released()
+        await r.kill()
+        r.clock.reboot(60.0)
+        r.clock.jump_wall(step_s)
+        again = await (await r.boot()).session(ALICE, access.session_id)
+        if step_s > 0:  # by that clock it was idle for an hour
+            await until(lambda: again.to_json()["state"] == "dormant")
+            return
+        assert again.to_json()["state"] == "active" and r.left(again) == pytest.approx(left)  # type: ignore[arg-type]
