@@ -26,6 +26,7 @@ from .domain.files import PersistLimits
 from .domain.inspection import Downloads
 from .domain.model import Lifetimes, Limits
 from .domain.retention import Retention
+from .domain.transcript import Transcripts
 from .logs import LogSettings
 from .service import world
 
@@ -74,6 +75,7 @@ class Settings:
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: str = Downloads.CHECKED
     pictures: str = "stored"
+    transcripts: Transcripts = field(default_factory=Transcripts)
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)

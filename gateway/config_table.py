@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .auth.keys import ALGORITHMS
-from .config_values import Kind, choice, count, duration, durations, name, number, origins, size, switch, url, words
+from .config_values import Kind, by_tenant, choice, count, duration, durations, name, number, origins, size, switch, url, words
 from .protocol.frames import MAX_MESSAGE
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
@@ -85,6 +85,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         (
             Variable("SANDGLASS_IDLE_TIMEOUT", "lifetimes.idle_s", duration(1, 30 * DAY), "idle time that ends a sandbox"),
             Variable("SANDGLASS_MAX_LIFETIME", "lifetimes.max_s", duration(1, 30 * DAY), "a sandbox's life, whatever it does"),
+            Variable(
+                "SANDGLASS_MAX_EXTENSION",
+                "caps.extension_s",
+                duration(0, 30 * DAY),
+                "by how much admins may extend one sandbox's life, in all; 0: not at all",
+            ),
             Variable(
                 "SANDGLASS_WARN_BEFORE",
                 "lifetimes.warn_before_s",
@@ -176,6 +182,13 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "files stored after one execution; the rest follows at the end of the sandbox",
             ),
             Variable(
+                "SANDGLASS_TRANSCRIPT_SIZE",
+                "caps.transcript_bytes",
+                size(64 * KIB, GIB),
+                "a session's transcript; past it the oldest outputs go, then the oldest cells",
+            ),
+            Variable("SANDGLASS_TRANSCRIPT_CELL", "caps.cell_bytes", size(KIB, 64 * MIB), "output of one cell in a transcript"),
+            Variable(
                 "SANDGLASS_JOURNAL",
                 "caps.journal_bytes",
                 size(MIB, 64 * GIB),
@@ -217,6 +230,18 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         ),
     ),
     (
+        "What a transcript keeps (each user sees it, and can delete their own)",
+        (
+            Variable(
+                "SANDGLASS_TRANSCRIPT",
+                "transcripts.policy",
+                choice("off", "hash", "full"),
+                "of each cell: nothing; hashes, sizes and how it ended; or its code and output as well",
+            ),
+            Variable("SANDGLASS_TRANSCRIPT_TENANTS", "transcripts.tenants", by_tenant("off", "hash", "full"), "the same for single tenants"),
+        ),
+    ),
+    (
         "What goes by age (each stays at least so long, and up to three hours longer)",
         (
             Variable(
@@ -242,6 +267,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "retention.journals_s",
                 duration(0, 3650 * DAY),
                 "messages and output of an ended session, from its end",
+            ),
+            Variable(
+                "SANDGLASS_RETAIN_TRANSCRIPTS",
+                "retention.transcripts_s",
+                duration(HOUR, 3650 * DAY),
+                "transcript of an ended session, from its end; that of a living session stays",
             ),
             Variable(
                 "SANDGLASS_RETAIN_HISTORY",

@@ -113,6 +113,24 @@ def words(*allowed: str) -> Kind:
     return Kind(parse, ",".join, f"some of {', '.join(allowed)}, with commas")
 
 
+def by_tenant(*allowed: str) -> Kind:
+    """A word for each of some tenants: ``acme=off, t2=hash``."""
+
+    def parse(text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in text.split(","):
+            tenant, equals, word = (piece.strip() for piece in part.rpartition("="))
+            if not equals or not tenant or word.lower() not in allowed or tenant in found:
+                raise BadValue
+            found[tenant] = word.lower()
+        return found
+
+    def show(value: dict[str, str]) -> str:
+        return ",".join(f"{tenant}={word}" for tenant, word in value.items())
+
+    return Kind(parse, show, f"tenants with {', '.join(allowed[:-1])} or {allowed[-1]}, e.g. acme={allowed[0]},t2={allowed[1]}")
+
+
 def name(allowed: str, pattern: str = r"[ -~]{1,255}") -> Kind:
     """Printable text."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .auth import Pages, Revocations, TokenVerifier
+from .auth import KeptRevocations, Pages, Revocations, TokenVerifier
 from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
 from .backends.metrics import Metrics
@@ -132,19 +132,20 @@ class Server:
         )  # fmt: skip
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
-            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention,
+            s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
             inspection=InspectionRules(s.archives, Downloads(s.downloads), default_profile(s, problems) if s.pictures == "anew" else ""),
         )  # fmt: skip
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
         self._pool = pool
-        revocations = Revocations()
+        kept = KeptRevocations(records, self.tasks.spawn)
+        revocations = await kept.load()
         for row in await self.gateway.users.load():
             revocations.user_changed(row)
         self.gateway.users.listeners.append(revocations.user_changed)
         adoption = Adoption(self.gateway, instance)
         await adoption.load()
-        started = self._listen(revocations)
+        started = self._listen(revocations, kept)
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
@@ -188,14 +189,14 @@ class Server:
             self.gateway.world.trace.update(trace)
             self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
-    def _listen(self, revocations: Revocations) -> Started:
+    def _listen(self, revocations: Revocations, kept: KeptRevocations) -> Started:
         s = self.settings
         verifier = TokenVerifier.from_settings(s.auth, self.clock, revocations=revocations)
         pages = Pages(s.auth.page_secret, self.clock, revocations=revocations)
         deps = Deps(
             verifier, pages, self.clock, origins=frozenset(s.allowed_origins), web_dir=ROOT / "web",
             limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
-            tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token,
+            tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token, recorded=kept.recorded,
         )  # fmt: skip
         revocations.listeners.append(deps.presence.revoked)
         sockets, port = http_server.bind(s.host, s.port)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .domain.model import Artifact, Profile
 from .domain.retention import Rows, StoredPath
+from .domain.transcript import Cell
 
 
 class Clock(Protocol):
@@ -280,6 +281,19 @@ class AuditRow:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Which audit entries; None means any. ``tag``: whole, or ending in ``:`` its beginning. ``behind``: the last place of the page before."""
+
+    tenant: str | None = None
+    user: str | None = None
+    session_id: str | None = None
+    tag: str | None = None
+    since: float | None = None
+    behind: int | None = None
+    limit: int = 200
+
+
 @dataclass(slots=True)
 class DeclarationRow:
     session_id: str
@@ -300,6 +314,17 @@ class DisabledRow:
     text: str = ""
     sessions: str = "recycle"
     enabled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationRow:
+    """A token that does not count any more, or those of a user issued up to ``at``. ``until``: when all have expired by themselves."""
+
+    token_id: str
+    tenant: str
+    user: str
+    at: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +368,8 @@ class RetentionRecords(Protocol):
     async def purge(self, rows: Rows, before: float, after: int, limit: int, audit: AuditRow) -> Purged:
         """Look at the ``limit`` oldest rows behind ``after`` and delete those that were over at ``before``.
 
-        Executions that are finished (or their session is), notices that were told (or their session ended), sandboxes that
-        are gone, ended sessions that nothing refers to any more. The count goes into the audit's ``detail``.
+        Executions that are finished (or their session is), notices that were told (or their session ended), cells of ended
+        sessions, sandboxes that are gone, ended sessions that nothing refers to any more. The count goes into the audit's ``detail``.
         """
         ...
 
@@ -363,6 +388,33 @@ class RetentionRecords(Protocol):
     async def forget_orphan(self, key: str, audit: AuditRow | None) -> None: ...
 
 
+class CellRecords(Protocol):
+    """The transcripts: what a session ran and what came of it, the user's own document."""
+
+    async def put_cell(self, cell: Cell, most_bytes: int, most_cells: int) -> None:
+        """Record it (again: its execution names it), and keep its session within the bounds.
+
+        Outputs of the oldest cells go first, then the oldest cells; the newest one stays whatever its size.
+        """
+        ...
+
+    async def list_cells(self, session_id: str, *, after: int = 0, limit: int = 100, outputs: bool = True) -> list[Cell]:
+        """Oldest first, behind the place ``after``."""
+        ...
+
+    async def get_cell(self, session_id: str, execution_id: str) -> Cell | None: ...
+    async def count_cells(self, session_id: str) -> tuple[int, int]:
+        """How many, and their bytes."""
+        ...
+
+    async def forget_cells(self, session_id: str, audit: AuditRow) -> int:
+        """Delete all, so that the records' file does not hold them either. Returns how many; with none nothing is written.
+
+        The count goes into the audit's ``detail``.
+        """
+        ...
+
+
 class UserRecords(Protocol):
     async def disable_user(self, row: DisabledRow, audit: AuditRow) -> None: ...
     async def enable_user(self, tenant: str, user: str, at: float, audit: AuditRow) -> bool:
@@ -377,8 +429,17 @@ class UserRecords(Protocol):
         """Drop the rows of users who were enabled again at ``before`` or earlier."""
         ...
 
+    async def put_revocation(self, row: RevocationRow) -> None:
+        """One a token, one a user: a later one takes the place of the earlier."""
+        ...
 
-class Records(RetentionRecords, UserRecords, Protocol):
+    async def list_revocations(self) -> list[RevocationRow]: ...
+    async def forget_revocations(self, before: float) -> None:
+        """Drop those that were moot at ``before`` or earlier."""
+        ...
+
+
+class Records(RetentionRecords, UserRecords, CellRecords, Protocol):
     """Durable rows. Each call is one transaction and returns when it would survive ``kill -9``. Raises RecordsUnavailable.
 
     ``errors``: how many statements failed because it did not serve, for the operator's figures.
@@ -452,3 +513,9 @@ class Records(RetentionRecords, UserRecords, Protocol):
 
     async def add_audit(self, row: AuditRow) -> None: ...
     async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]: ...
+    async def find_audit(self, query: AuditQuery) -> tuple[list[AuditRow], int | None]:
+        """Newest first, and where the next page begins, None at the end.
+
+        One call looks at a bounded number of entries, so a page may be short, or empty, though there is a next one.
+        """
+        ...

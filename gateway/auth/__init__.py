@@ -1,5 +1,6 @@
 """Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
 
+from .kept import KeptRevocations
 from .keys import BadKey
 from .links import Links
 from .pages import Pages, PageSessions, Tickets
@@ -10,6 +11,7 @@ from .tokens import TokenVerifier
 __all__ = [
     "AuthSettings",
     "BadKey",
+    "KeptRevocations",
     "Links",
     "PageSessions",
     "Pages",

@@ -109,8 +109,10 @@ class _Calls:
         self._client: docker.APIClient | None = None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"engine-{name}")
 
-    async def run(self, job: Callable[[docker.APIClient], T], *, retry: bool = False) -> T:
+    async def run(self, job: Callable[[docker.APIClient], T], *, retry: bool = False, expected: tuple[type[SandglassError], ...] = ()) -> T:
         """Run in a thread. ``retry``: once more after a broken connection (questions only: nothing happens twice).
+
+        ``expected``: errors that are an answer to the caller, and no news to the operator.
 
         Raises what ``typed_error`` makes of it.
         """
@@ -122,7 +124,7 @@ class _Calls:
             typed = typed_error(error)
             if typed is None or typed is error:
                 raise
-            log.info("engine call failed: %s: %s", type(error).__name__, error)
+            log.log(logging.DEBUG if isinstance(typed, expected) else logging.INFO, "engine call failed: %s: %s", type(error).__name__, error)
             raise typed from error
 
     def _work(self, job: Callable[[docker.APIClient], T], retry: bool) -> T:
@@ -233,7 +235,7 @@ class DockerRuntime:
 
     async def inspect(self, engine_id: str) -> SandboxFacts | None:
         try:
-            found = await self._quick.run(lambda client: client.inspect_container(engine_id), retry=True)
+            found = await self._quick.run(lambda client: client.inspect_container(engine_id), retry=True, expected=(SandboxLost,))
         except SandboxLost:
             return None
         return facts_of(found)
@@ -271,9 +273,10 @@ class DockerRuntime:
         return docker_events.follow(self._address, version, instance, since)
 
     async def stats(self, engine_id: str) -> dict[str, float]:
+        no_figures = (SandboxLost, Conflict)
         try:
-            found = await self._quick.run(lambda client: client.stats(engine_id, stream=False, one_shot=True), retry=True)
-        except (SandboxLost, Conflict):
+            found = await self._quick.run(lambda client: client.stats(engine_id, stream=False, one_shot=True), retry=True, expected=no_figures)
+        except no_figures:
             return {}
         return usage_of(found)
 

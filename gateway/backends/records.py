@@ -11,13 +11,14 @@ from pathlib import Path
 
 from ..domain.model import Artifact
 from ..errors import Conflict
-from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from ..ports import DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from .records_audit import AuditTables
+from .records_cells import CellTables
 from .records_db import Database
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
 from .records_rows import (
     ARTIFACT,
-    AUDIT,
     DECLARATION,
     EXECUTION,
     NOTICE,
@@ -30,7 +31,6 @@ from .records_rows import (
     upsert,
     values,
     where,
-    write_audit,
 )
 from .records_users import UserTables
 
@@ -43,7 +43,7 @@ _PUT_EXECUTION = upsert("executions", EXECUTION, "execution_id")
 _PUT_DECLARATION = upsert("declarations", DECLARATION, "session_id, pattern")
 
 
-class SqliteRecords(RetentionTables, UserTables):
+class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:
@@ -226,14 +226,3 @@ class SqliteRecords(RetentionTables, UserTables):
     async def drop_artifact_path(self, session_id: str, path: str, at: float) -> None:
         gone = Artifact("", session_id, "", "", path, "", 0, "", 0, at)
         self._add_version(gone, None, deleted=True)
-
-    # ------------------------------------------------------------------ audit
-
-    async def add_audit(self, row: AuditRow) -> None:
-        write_audit(self._db, row)
-
-    async def list_audit(self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 200) -> list[AuditRow]:
-        """Newest first."""
-        clause, given = where(tenant=tenant, session_id=session_id)
-        found = self._db.all(f"{select('audit', AUDIT)}{clause} ORDER BY seq DESC LIMIT ?", (*given, limit))
-        return [AuditRow(**members(row, AUDIT)) for row in found]

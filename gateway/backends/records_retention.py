@@ -18,6 +18,7 @@ from .records_rows import ARTIFACT, members, select, write_audit
 
 _NOTE = "note:"
 _ENDED = "(SELECT state FROM sessions s WHERE s.session_id = {0}.session_id) = 'ended'"
+_SESSION_OVER = "(SELECT CASE WHEN state = 'ended' THEN coalesce(ended_at, last_activity) END FROM sessions s WHERE s.session_id = cells.session_id)"
 
 _BY_PLACE = {
     Rows.EXECUTIONS: (
@@ -25,6 +26,7 @@ _BY_PLACE = {
         f"CASE WHEN state = 'finished' OR {_ENDED.format('executions')} THEN max(created_at, coalesce(finished_at, created_at)) END",
     ),
     Rows.NOTICES: ("notices", "notice_id", "at", f"CASE WHEN delivered OR {_ENDED.format('notices')} THEN at END"),
+    Rows.CELLS: ("cells", "place", "finished_at", _SESSION_OVER),
     Rows.AUDIT: ("audit", "seq", "at", "at"),
 }  # fmt: skip
 """Table, place, the time of writing, the time since which a row is over (NULL: it is not)."""
@@ -36,6 +38,7 @@ _OVER = """SELECT session_id FROM sessions s WHERE state = 'ended' AND ended_at 
   AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.session_id = s.session_id)
   AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.session_id = s.session_id)
   AND NOT EXISTS (SELECT 1 FROM notices n WHERE n.session_id = s.session_id)
+  AND NOT EXISTS (SELECT 1 FROM cells c WHERE c.session_id = s.session_id)
   AND NOT EXISTS (SELECT 1 FROM sandboxes b WHERE b.session_id = s.session_id AND b.state <> 'gone')
   ORDER BY ended_at LIMIT ?"""
 

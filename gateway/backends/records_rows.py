@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..domain.model import Artifact
-from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, SandboxRow, SessionRow
+from ..domain.transcript import Cell
+from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, RevocationRow, SandboxRow, SessionRow
 from .records_db import Database, Row
 
 
@@ -18,7 +19,9 @@ def _names(kind: type) -> tuple[str, ...]:
 
 SESSION, SANDBOX, EXECUTION, NOTICE = _names(SessionRow), _names(SandboxRow), _names(ExecutionRow), _names(NoticeRow)
 ARTIFACT, AUDIT, DECLARATION, DISABLED = _names(Artifact), _names(AuditRow), _names(DeclarationRow), _names(DisabledRow)
-_JSON_MEMBERS = frozenset(("data", "body", "detail"))
+REVOCATION = _names(RevocationRow)
+CELL = _names(Cell)
+_JSON_MEMBERS = frozenset(("data", "body", "detail", "code", "outputs"))
 _FLAGS = frozenset(("keep", "delivered"))
 
 

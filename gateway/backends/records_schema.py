@@ -155,7 +155,44 @@ CREATE TABLE disabled_users (
 """``doomed_at``: nobody sees the artifact any more, its row stays until its object is gone. ``orphans``: objects without a row.
 Executions, notices and the audit have no index for their age: they go in the order of ``seq``, and are written often."""
 
+_REVOCATIONS = """
+CREATE TABLE revocations (
+  token_id TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at REAL NOT NULL,
+  until REAL NOT NULL,
+  PRIMARY KEY (token_id, tenant, user)
+) STRICT, WITHOUT ROWID;
+"""
+"""Either ``token_id``, or ``tenant`` and ``user``; the others are empty."""
+
 _VERDICTS = "ALTER TABLE artifacts ADD COLUMN verdict TEXT NOT NULL DEFAULT '';"
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _VERDICTS)
+_CELLS = """
+CREATE TABLE cells (
+  place INTEGER PRIMARY KEY AUTOINCREMENT,
+  execution_id TEXT NOT NULL UNIQUE,
+  session_id TEXT NOT NULL REFERENCES sessions (session_id) ON DELETE CASCADE,
+  generation INTEGER NOT NULL,
+  source TEXT NOT NULL,
+  exit_reason TEXT NOT NULL,
+  created_at REAL NOT NULL,
+  started_at REAL,
+  finished_at REAL NOT NULL,
+  execution_count INTEGER,
+  code_sha256 TEXT NOT NULL,
+  outputs_sha256 TEXT NOT NULL,
+  code_bytes INTEGER NOT NULL,
+  output_bytes INTEGER NOT NULL,
+  left_out INTEGER NOT NULL,
+  code TEXT NOT NULL,
+  outputs TEXT NOT NULL
+) STRICT;
+CREATE INDEX cells_session ON cells (session_id, place, code_bytes, output_bytes);
+"""
+"""``code`` and ``outputs`` are JSON, and last, so that a query of the others does not read them. The release before does not know
+the table: its removal of an ended session takes the cells with it."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS, _VERDICTS, _CELLS)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

@@ -1,12 +1,13 @@
-"""Disabled users in SQLite: see ``ports.UserRecords``."""
+"""Disabled users and revoked tokens in SQLite: see ``ports.UserRecords``."""
 
 from __future__ import annotations
 
-from ..ports import AuditRow, DisabledRow
+from ..ports import AuditRow, DisabledRow, RevocationRow
 from .records_db import Database
-from .records_rows import DISABLED, members, select, upsert, values, write_audit
+from .records_rows import DISABLED, REVOCATION, members, select, upsert, values, write_audit
 
 _PUT = upsert("disabled_users", DISABLED, "tenant, user")
+_REVOKE = upsert("revocations", REVOCATION, "token_id, tenant, user")
 
 
 class UserTables:
@@ -21,9 +22,7 @@ class UserTables:
 
     async def enable_user(self, tenant: str, user: str, at: float, audit: AuditRow) -> bool:
         with self._db.transaction():
-            found = self._db.run(
-                "UPDATE disabled_users SET enabled_at = ? WHERE tenant = ? AND user = ? AND enabled_at IS NULL", (at, tenant, user)
-            )
+            found = self._db.run("UPDATE disabled_users SET enabled_at = ? WHERE tenant = ? AND user = ? AND enabled_at IS NULL", (at, tenant, user))
             if found:
                 write_audit(self._db, audit)
         return found == 1
@@ -35,3 +34,12 @@ class UserTables:
 
     async def forget_enabled(self, before: float) -> None:
         self._db.run("DELETE FROM disabled_users WHERE enabled_at <= ?", (before,))
+
+    async def put_revocation(self, row: RevocationRow) -> None:
+        self._db.run(_REVOKE, values(row, REVOCATION))
+
+    async def list_revocations(self) -> list[RevocationRow]:
+        return [RevocationRow(**members(row, REVOCATION)) for row in self._db.all(f"{select('revocations', REVOCATION)}ORDER BY at")]
+
+    async def forget_revocations(self, before: float) -> None:
+        self._db.run("DELETE FROM revocations WHERE until <= ?", (before,))

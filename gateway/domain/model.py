@@ -99,6 +99,7 @@ class NoticeKind(StrEnum):
     KERNEL_RESTARTED = "kernel_restarted"
     OUTPUT_TRUNCATED = "output_truncated"
     QUARANTINED = "quarantined"
+    EXTENDED = "extended"
     START_FAILED = "start_failed"
     ENDED = "ended"
 

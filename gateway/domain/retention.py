@@ -23,6 +23,7 @@ class Retention:
     versions_s: float = 7 * DAY_S
     versions: int = 10
     journals_s: float = DAY_S
+    transcripts_s: float = 30 * DAY_S
     history_s: float = 90 * DAY_S
     sessions_s: float = 180 * DAY_S
     audit_s: float = 180 * DAY_S
@@ -34,6 +35,7 @@ class Rows(StrEnum):
     EXECUTIONS = "execution"
     NOTICES = "notice"
     SANDBOXES = "sandbox"
+    CELLS = "cell"
     SESSIONS = "session"
     AUDIT = "audit"
 

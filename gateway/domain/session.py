@@ -34,13 +34,16 @@ from .session_events import (
     Destroyed,
     EndRequested,
     Event,
+    Extended,
     FilesRestored,
     Idle,
     KernelDied,
     Persisted,
     PersistFailed,
     RecycleRequested,
+    Released,
     RestartRequested,
+    RetryRequested,
     SandboxEvent,
     SandboxGone,
     SandboxReady,
@@ -87,7 +90,7 @@ def _rest(s: Session) -> Session:
     """No sandbox any more."""
     return replace(
         s, state=SessionState.DORMANT, sandbox_id="", phase=None, busy=False, idle_since=None, claimed_at=None,
-        drain_since=None, quarantined_at=None, retry_at=None, attempts=0, warned=frozenset(),
+        drain_since=None, quarantined_at=None, retry_at=None, attempts=0, warned=frozenset(), extended_s=0.0,
     )  # fmt: skip
 
 
@@ -185,6 +188,13 @@ _WARNINGS = {
     "idle": (NoticeKind.IDLE_WARNING, EndReason.IDLE_TIMEOUT),
     "max": (NoticeKind.MAX_WARNING, EndReason.MAX_LIFETIME),
 }
+
+
+def _extended(s: Session, e: Extended, now: float) -> Result:
+    """The one exception to "the maximum is never moved". Warnings are due anew, but for those whose time would be over already."""
+    s = replace(s, extended_s=s.extended_s + e.seconds, warned=frozenset(w for w in s.warned if not w.startswith("max")))
+    over = {name for name, at in timers(s).items() if name.startswith("max_warn") and at <= now}
+    return replace(s, warned=s.warned | over), [Tell(NoticeKind.EXTENDED, EndReason.ADMIN, e.seconds, e.text)]
 
 
 def _recycle(s: Session, e: RecycleRequested, now: float) -> Result:
@@ -287,6 +297,15 @@ def _retry(s: Session, e: TimerFired, now: float) -> Result:
     return replace(s, retry_at=None), [Persist(s.sandbox_id)]
 
 
+def _retry_now(s: Session, e: Event, now: float) -> Result:
+    return (s, []) if s.retry_at is None else (replace(s, retry_at=None), [Persist(s.sandbox_id)])
+
+
+def _released(s: Session, e: Released, now: float) -> Result:
+    s, commands = _destroy(s)
+    return s, [Tell(NoticeKind.FILES_LOST, EndReason.ADMIN, detail=e.text), *commands]
+
+
 def _destroyed(s: Session, e: Event, now: float) -> Result:
     if s.phase is not Phase.DESTROYING:
         return s, []
@@ -334,6 +353,7 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.ACTIVE, Idle): _idle,
     (_S.ACTIVE, Activity): _activity,
     (_S.ACTIVE, TimerFired): _timer,
+    (_S.ACTIVE, Extended): _extended,
     (_S.ACTIVE, RecycleRequested): _recycle,
     (_S.ACTIVE, EndRequested): _end,
     (_S.ACTIVE, RestartRequested): _restart,
@@ -359,6 +379,8 @@ TABLE: dict[tuple[SessionState, type[Event]], Handler] = {
     (_S.QUARANTINED, RestartRequested): _want,
     (_S.QUARANTINED, EndRequested): _end_later,
     (_S.QUARANTINED, TimerFired): _retry,
+    (_S.QUARANTINED, RetryRequested): _retry_now,
+    (_S.QUARANTINED, Released): _released,
     (_S.QUARANTINED, Persisted): _persisted,
     (_S.QUARANTINED, PersistFailed): _persist_failed,
     (_S.QUARANTINED, SandboxGone): _gone_draining,

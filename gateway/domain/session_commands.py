@@ -66,6 +66,8 @@ class LoseVariables(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tell(Command):
+    """``lead_s``: the seconds that it is about, of a warning those that are left."""
+
     kind: NoticeKind
     reason: str = ""
     lead_s: float = 0.0

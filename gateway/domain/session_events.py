@@ -71,6 +71,25 @@ class EndRequested(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Extended(Event):
+    """An admin moves the maximum of the present sandbox; that policy admits so much is the sender's to know."""
+
+    seconds: float = 0.0
+    text: str = ""
+
+
+class RetryRequested(Event):
+    """Try now to store what a quarantined sandbox holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Event):
+    """An admin gives up what a quarantined sandbox holds and could not be stored."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RestartRequested(Event):
     """A kernel restart in the same sandbox. ``exit_reason``: what the running executions are told."""
 

@@ -48,6 +48,8 @@ class Session:
     attempts: int = 0
     warned: frozenset[str] = frozenset()
     end_reason: str = ""
+    extended_s: float = 0.0
+    """By how much an admin moved this sandbox's maximum."""
 
     @property
     def idle_deadline(self) -> float | None:
@@ -56,8 +58,12 @@ class Session:
         return self.idle_since + self.lifetimes.idle_s
 
     @property
+    def max_s(self) -> float:
+        return self.lifetimes.max_s + self.extended_s
+
+    @property
     def max_deadline(self) -> float | None:
-        return None if self.claimed_at is None else self.claimed_at + self.lifetimes.max_s
+        return None if self.claimed_at is None else self.claimed_at + self.max_s
 
 
 def leads(timer_s: float, warn_before_s: tuple[float, ...]) -> tuple[float, ...]:
@@ -70,7 +76,7 @@ def timers(s: Session) -> dict[str, float]:
     wanted: dict[str, float] = {}
     for name, deadline, total in (
         ("idle", s.idle_deadline, s.lifetimes.idle_s),
-        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.lifetimes.max_s),
+        ("max", s.max_deadline if s.state is SessionState.ACTIVE else None, s.max_s),
     ):
         if deadline is None:
             continue
@@ -94,7 +100,7 @@ def to_tell(s: Session, name: str, due: float, now: float) -> tuple[str, float |
     kind, _, text = name.partition("_warn:")
     lead = float(text)
     left = due + lead - now
-    total = s.lifetimes.idle_s if kind == "idle" else s.lifetimes.max_s
+    total = s.lifetimes.idle_s if kind == "idle" else s.max_s
     if left <= 0 or any(left <= nearer < lead for nearer in leads(total, s.lifetimes.warn_before_s)):
         return kind, None
     return kind, lead if left > lead - LATE_S else left

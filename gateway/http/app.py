@@ -8,7 +8,7 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions
+from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions, transcript
 from .access import access_log
 from .base import NotFoundHandler
 from .deps import Deps
@@ -57,6 +57,9 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (rf"{S}/executions/{ID}", executions.ExecutionHandler),
         (f"{S}/stdin", executions.StdinHandler),
         (f"{S}/events", events.EventsHandler),
+        (f"{S}/transcript", transcript.TranscriptHandler),
+        (f"{S}/notebook", transcript.NotebookHandler),
+        (f"{S}/rebuild", transcript.RebuildHandler),
         (f"{S}/notices", sessions.NoticesHandler),
         (f"{S}/files", files.FilesHandler),
         (f"{S}/files/(.+)", files.FileHandler),
@@ -68,6 +71,9 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{V1}/admin/sessions", admin.AdminSessionsHandler),
         (rf"{V1}/admin/sessions/{ID}", admin.AdminSessionHandler),
         (rf"{V1}/admin/sessions/{ID}/end", admin.AdminEndHandler),
+        (rf"{V1}/admin/sessions/{ID}/extend", admin.AdminExtendHandler),
+        (rf"{V1}/admin/sessions/{ID}/retry", admin.AdminRetryHandler),
+        (rf"{V1}/admin/sessions/{ID}/release", admin.AdminReleaseHandler),
         (f"{V1}/admin/users/([^/]+)/disable", admin.AdminDisableHandler),
         (f"{V1}/admin/users/([^/]+)/enable", admin.AdminEnableHandler),
         (f"{V1}/admin/users/([^/]+)/end-sessions", admin.AdminEndSessionsHandler),

@@ -11,7 +11,10 @@ from ..errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``type``: ``str``, ``int``, ``float`` (whole numbers too) or ``bool``. Null is the same as absent."""
+    """``type``: ``str``, ``int``, ``float`` (whole numbers too), ``bool`` or ``list`` (of strings). Null is the same as absent.
+
+    ``max_chars``: of a string, or of each in a list; ``most``: of a number, or how many a list may have.
+    """
 
     type: type
     required: bool = False
@@ -21,7 +24,7 @@ class Field:
     most: float | None = None
 
 
-_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", list: "a list of strings"}
 
 
 def load(raw: bytes) -> Any:
@@ -73,6 +76,10 @@ def _checked(name: str, value: Any, field: Field) -> Any:
         return field.default
     if not _is(value, field.type):
         raise BadRequest(f"{name!r} must be {_NAMES[field.type]}.", key=name)
+    if field.type is list:
+        if field.most is not None and len(value) > field.most:
+            raise BadRequest(f"{name!r} may have at most {field.most:g} entries.", key=name)
+        return [_checked(name, each, Field(str, required=True, max_chars=field.max_chars)) for each in value]
     if field.type is str:
         if field.max_chars and len(value) > field.max_chars:
             raise BadRequest(f"{name!r} may have at most {field.max_chars} characters.", key=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -76,6 +77,10 @@ class HttpLimits:
     bad_messages: int = 20
 
 
+async def _nothing_to_record() -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Deps:
     """``url`` and ``frame_url`` are known once the sockets are bound. ``origins`` (in lower case): where a browser may
@@ -97,6 +102,8 @@ class Deps:
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
     figures: Figures | None = None
+    recorded: Callable[[], Awaitable[None]] = _nothing_to_record
+    """Returns when revocations are recorded."""
     scrape_token: bytes = field(default=b"", repr=False)
     """Opens ``/metrics`` and nothing else; empty: only an admin's token does."""
 

@@ -97,7 +97,7 @@ class KernelHandler(Jupyter):
 
     async def delete(self, kernel_id: str) -> None:
         session = await self.kernel(kernel_id)
-        session.end(reason="user", by=self.caller.user)
+        session.end(by=self.caller.user)
         self.no_content()
 
 

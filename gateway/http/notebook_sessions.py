@@ -94,14 +94,14 @@ class NotebookSessionHandler(NotebookBase):
             notebook.kernel_id = wanted.session_id
             # As Jupyter Server does: the kernel left behind is ended, unless another notebook uses it.
             if all(n.kernel_id != session.session_id for n in self.deps.notebooks.of(self.caller)):
-                session.end(reason="user", by=self.caller.user)
+                session.end(by=self.caller.user)
             session = wanted
         self.answer(self.model(notebook, session))
 
     async def delete(self, notebook_id: str) -> None:
         notebook, session = await self.found(notebook_id)
         self.deps.notebooks.remove(self.caller, notebook.notebook_id)
-        session.end(reason="user", by=self.caller.user)
+        session.end(by=self.caller.user)
         self.no_content()
 
 

@@ -53,12 +53,13 @@ class LoginHandler(PageBase):
 
 
 class LogoutHandler(PageBase):
-    def post(self) -> None:
+    async def post(self) -> None:
         cookie = self.request.cookies.get(COOKIE)
         if not same_origin(self.request, self.deps, required=cookie is not None):
             raise Forbidden("Only the page itself may log out.")
         if cookie is not None:
             self.deps.pages.end(cookie.value)
+            await self.deps.recorded()
         self.clear_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
         self.no_content()
 

@@ -59,7 +59,7 @@ def entry_event(entry: Entry, execution_of: ExecutionOf) -> bytes:
         return frame("notice", entry.body, entry.index)
     if entry.kind is EntryKind.STATE:
         kind = _type_of(entry.body)
-        return frame(kind, entry.body, entry.index) if kind in ("session", "execution") else b""
+        return frame(kind, entry.body, entry.index) if kind in ("session", "execution", "rebuild") else b""
     return b""
 
 

@@ -55,7 +55,7 @@ class SessionHandler(Authenticated):
     async def delete(self, session_id: str) -> None:
         require_scope(self.caller, "sessions:write")
         session = await self.session_of(session_id)
-        session.end(reason="user", by=self.caller.user)
+        session.end(by=self.caller.user)
         self.answer(session.to_json(), 202)
 
 

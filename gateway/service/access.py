@@ -15,7 +15,9 @@ from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
 from ..ports import AuditRow, DeclarationRow
 from ..protocol import jupyter
+from . import rebuild
 from .api import Attachment, Sink
+from .document import Document
 from .keeping import read_sandbox
 from .live import LiveSession
 from .outputs import collect
@@ -89,15 +91,14 @@ class Access:
     def recycle(self) -> None:
         self._s.dispatch(RecycleRequested(EndReason.USER))
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        self._s.effects.end(EndReason(reason), text)
-        self._s.spawn(self._audit_end(reason, by, text), "audit")
+    def end(self, by: str = "") -> None:
+        self._s.effects.end(EndReason.USER)
+        self._s.spawn(self._audit_end(by), "audit")
 
-    async def _audit_end(self, reason: str, by: str, text: str) -> None:
+    async def _audit_end(self, by: str) -> None:
         s = self._s
-        detail = {"reason": reason, "by": by or s.row.user, "text": text}
-        tag = Tag.ADMIN_SESSION_END if reason == "admin" else Tag.USER_SESSION_END
-        row = AuditRow(s.world.clock.now(), tag, s.row.tenant, s.row.user, s.session_id, detail)
+        detail = {"reason": EndReason.USER, "by": by or s.row.user}
+        row = AuditRow(s.world.clock.now(), Tag.USER_SESSION_END, s.row.tenant, s.row.user, s.session_id, detail)
         await s.insist(lambda: s.world.records.add_audit(row))
 
     async def interrupt(self) -> None:
@@ -192,7 +193,31 @@ class Access:
             raise Conflict("That execution asks for nothing.")
         self._s.traffic.answer_stdin(run, value)
 
+    # --- the transcript, and running it again ------------------------------------------------------------------------
+
+    @property
+    def document(self) -> Document:
+        return Document(self._s.world, self._s.row, self._s)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._alive()
+        return rebuild.rebuild_json(self._s, await rebuild.start(self, self._s, cells, timeout_s=timeout_s, allow_stdin=allow_stdin))
+
+    def rebuild_json(self) -> Json:
+        if self._s.rebuild is None:
+            raise NotFound("Nothing was rebuilt in this session.")
+        return rebuild.rebuild_json(self._s, self._s.rebuild)
+
+    def stop_rebuild(self) -> None:
+        rebuild.stop(self._s)
+
     # --- files --------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> Sandbox | None:
+        """The sandbox, where its files can be read: in quarantine too, when nothing else of it lives."""
+        s = self._s
+        holds = s.core.state in (SessionState.ACTIVE, SessionState.QUARANTINED)
+        return s.sandbox if holds and s.sandbox is not None and s.sandbox.link.lost is None else None
 
     async def list_files(self) -> Json:
         s = self._s
@@ -200,10 +225,9 @@ class Access:
         files: list[Json] = []
         refused: list[Json] = []
         cut = False
-        live = s.sandbox is not None and s.core.state is SessionState.ACTIVE and s.sandbox.link.lost is None
-        if live:
-            assert s.sandbox is not None
-            plan, listing, cut = await s.keeper.plan(s.sandbox.link)
+        sandbox = self._readable()
+        if sandbox is not None:
+            plan, listing, cut = await s.keeper.plan(sandbox.link)
             kept = {f.path for f in (*plan.keep, *plan.unchanged)}
             refused = [{"path": path, "reason": str(why), "detail": why.sentence} for path, why in plan.refused]
             for f in listing:
@@ -211,13 +235,14 @@ class Access:
                     files.append(file_json(s.world, f.path, f.size, iso(f.mtime_ns / 1e9), f.path in kept, stored.get(f.path)))
         else:
             files = [file_json(s.world, a.path, a.size, iso(a.created_at), True, a) for a in stored.values()]
-        return {"files": sorted(files, key=lambda f: f["path"]), "refused": refused, "live": live, "truncated": cut}
+        return {"files": sorted(files, key=lambda f: f["path"]), "refused": refused, "live": sandbox is not None, "truncated": cut}
 
     async def read_file(self, path: str) -> AsyncIterator[bytes]:
         s = self._s
         path = clean_path(path)
-        if s.sandbox is not None and s.core.state is SessionState.ACTIVE and s.sandbox.link.lost is None:
-            chunks = read_sandbox(s.sandbox.link, path, s.profile.limits.workspace_bytes)
+        sandbox = self._readable()
+        if sandbox is not None:
+            chunks = read_sandbox(sandbox.link, path, s.profile.limits.workspace_bytes)
             async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures):
                 yield chunk
             return

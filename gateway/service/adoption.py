@@ -16,6 +16,7 @@ from ..domain.session_events import SandboxGone, StartFailed
 from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
 from ..ports import SandboxFacts, SandboxRow, SessionRow
+from . import rebuild
 from .gateway import Gateway
 from .live import LiveSession
 from .session_record import core_of
@@ -58,8 +59,11 @@ class Adoption:
         session.variables, session.variables_at = _variables(data.get("variables")), data.get("variables_at")
         session.lost_variables, session.lost_because = _variables(data.get("lost")), data.get("lost_because", "")
         session.restored, session.kernel_info = data.get("restored") or [], data.get("kernel_info") or {}
+        session.store_problem = str(data.get("store_problem", ""))
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
         session.over_life = int(data.get("over_life", 0))
+        session.transcript.forget_before = data.get("forget_before", 0)
+        rebuild.restored(session, data.get("rebuild"))
         await session.telling.load()
 
     async def run(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from ..domain.model import Principal
-from ..ports import SessionQuery
+from ..ports import AuditQuery, SessionQuery
 from .journal import Entry
 
 Json = dict[str, Any]
@@ -51,6 +51,22 @@ class Attachment(Protocol):
         ...
 
     def detach(self) -> None: ...
+
+
+class TranscriptFacade(Protocol):
+    """What a session ran, its owner's own document; also of a session that has ended."""
+
+    async def to_json(self, *, after: int = 0, limit: int = 500, outputs: bool = True) -> Json: ...
+    def notebook(self) -> AsyncIterator[bytes]:
+        """As an ``.ipynb`` file. Raises Conflict before the first chunk where nothing is kept by policy."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Of that file."""
+        ...
+
+    async def delete(self, by: str) -> None: ...
 
 
 class SessionFacade(Protocol):
@@ -94,8 +110,8 @@ class SessionFacade(Protocol):
 
     def keep_alive(self) -> None: ...
     def recycle(self) -> None: ...
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        """``text``: an admin's own words, for the audit and the user's notice."""
+    def end(self, by: str = "") -> None:
+        """At its owner's wish."""
         ...
 
     async def interrupt(self) -> None: ...
@@ -116,6 +132,21 @@ class SessionFacade(Protocol):
     async def cancel_execution(self, execution_id: str) -> None: ...
     def answer_stdin(self, execution_id: str, value: str) -> None: ...
     async def notices(self) -> list[Json]: ...
+
+    @property
+    def document(self) -> TranscriptFacade: ...
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        """Run cells of the transcript again (None: those that succeeded in the lost generation); the Rebuild.
+
+        Raises Conflict, NotFound, TooLarge, SessionEnded.
+        """
+        ...
+
+    def rebuild_json(self) -> Json:
+        """The latest one. Raises NotFound."""
+        ...
+
+    def stop_rebuild(self) -> None: ...
 
     async def list_files(self) -> Json: ...
     def read_file(self, path: str) -> AsyncIterator[bytes]:
@@ -142,6 +173,35 @@ class UsersFacade(Protocol):
     async def end_sessions(self, admin: Principal, user: str, *, tenant: str | None = None, text: str = "") -> Json: ...
 
 
+class OversightFacade(Protocol):
+    """What admins see of sessions and do to them. Raises Forbidden, NotFound, SessionEnded."""
+
+    async def sessions(self, admin: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
+        """Those that the admin may see, with resources; and behind which one the next page begins."""
+        ...
+
+    async def session(self, admin: Principal, session_id: str) -> Json:
+        """One of them, with the ``history`` of its sandboxes, its ``notices`` and ``audit``, and what it ``would_lose``."""
+        ...
+
+    async def audit(self, admin: Principal, query: AuditQuery) -> tuple[list[Json], int | None]:
+        """Newest first, and behind which place the next page begins."""
+        ...
+
+    async def end(self, admin: Principal, session_id: str, text: str) -> Json: ...
+    async def extend(self, admin: Principal, session_id: str, seconds: float, text: str) -> Json:
+        """Raises Forbidden (policy admits no more), InvalidTransition (no active sandbox)."""
+        ...
+
+    async def retry(self, admin: Principal, session_id: str, text: str) -> Json:
+        """Raises InvalidTransition (not quarantined)."""
+        ...
+
+    async def release(self, admin: Principal, session_id: str, text: str) -> Json:
+        """Raises InvalidTransition (not quarantined)."""
+        ...
+
+
 class GatewayFacade(Protocol):
     """The whole service."""
 
@@ -158,15 +218,6 @@ class GatewayFacade(Protocol):
         """The caller's own sessions that have not ended, newest first."""
         ...
 
-    async def admin_sessions(self, principal: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
-        """Those that the admin may see, with resources; and behind which one the next page begins. Raises Forbidden."""
-        ...
-
-    async def admin_session(self, principal: Principal, session_id: str) -> Json:
-        """One of them, with the ``history`` of its sandboxes. Raises NotFound."""
-        ...
-
-    async def audit(self, principal: Principal) -> list[Json]: ...
     def profiles(self) -> Json: ...
     async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]: ...
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
@@ -175,6 +226,8 @@ class GatewayFacade(Protocol):
 
     @property
     def users(self) -> UsersFacade: ...
+    @property
+    def oversight(self) -> OversightFacade: ...
     async def health(self) -> tuple[bool, Json]: ...
     def statistics(self) -> Json: ...
 

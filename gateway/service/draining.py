@@ -58,10 +58,12 @@ class Draining:
                 await self._store(sandbox)
             except SandboxLost as error:
                 log.warning("the stream broke while declared files were read", extra={"session": s.session_id, "why": error.detail})
+                s.store_problem = error.detail
                 if sandbox.link.lost is None:
                     break  # it is mute, not gone
             except SandglassError as error:
                 log.error("declared files cannot be stored", extra={"session": s.session_id, "why": error.code, "detail": error.detail})
+                s.store_problem = error.detail
                 break
             else:
                 s.dispatch(Persisted(sandbox_id))

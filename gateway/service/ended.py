@@ -12,6 +12,7 @@ from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
 from .access import artifact_json, file_json
 from .api import Attachment, Sink
+from .document import Document
 from .telling import notice_json
 from .views import ended_json
 from .world import World
@@ -64,11 +65,24 @@ class EndedAccess:
         async for chunk in chunks:
             yield chunk
 
+    @property
+    def document(self) -> Document:
+        return Document(self._world, self._row, None)
+
+    async def start_rebuild(self, cells: list[str] | None, *, timeout_s: float | None = None, allow_stdin: bool = False) -> Json:
+        self._over()
+
+    def rebuild_json(self) -> Json:
+        self._over()
+
+    def stop_rebuild(self) -> None:
+        self._over()
+
     async def declarations(self) -> list[Json]:
         rows = await self._world.records.list_declarations(self.session_id)
         return [{"pattern": r.pattern, "keep": r.keep, "source": r.source, "created_at": iso(r.created_at)} for r in rows]
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
+    def end(self, by: str = "") -> None:
         """It has ended already."""
 
     def attach(self, key: str, sink: Sink, *, after: int | None, jupyter: bool) -> Attachment:

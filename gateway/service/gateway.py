@@ -6,22 +6,21 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..clock import iso
 from ..domain.audit import Tag
 from ..domain.model import Principal, Profile, SessionState
 from ..domain.session_events import Wanted
 from ..domain.session_state import Session
 from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, RecordsUnavailable, SandglassError, SessionEnded
-from ..ports import AuditRow, SessionQuery, SessionRow
+from ..ports import AuditRow, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
 from .disposal import Disposal
 from .ended import EndedAccess
 from .live import LiveSession
+from .oversight import Oversight
 from .sandboxes import profile_json
 from .users import Users
 from .views import ended_json
@@ -46,6 +45,7 @@ class Gateway:
         self.engine_problem = ""
         self.disposal = Disposal(world)
         self.users = Users(self, world)
+        self.oversight = Oversight(self, world)
         world.check_user_quota = self._check_user_quota
 
     # --- finding ------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Gateway:
 
     async def sessions(self, principal: Principal, *, everyone: bool = False, ended: bool = False) -> list[Json]:
         rows = await self._rows(principal, everyone=everyone, ended=ended)
-        return [self._show(row) for row in rows]
+        return [self.show(row) for row in rows]
 
     async def _rows(self, principal: Principal, *, everyone: bool, ended: bool) -> list[SessionRow]:
         if everyone and not principal.is_tenant_admin:
@@ -79,7 +79,8 @@ class Gateway:
         user = None if everyone else principal.user
         return await self.world.records.list_sessions(tenant=tenant, user=user, live_only=not ended)
 
-    def _show(self, row: SessionRow) -> Json:
+    def show(self, row: SessionRow) -> Json:
+        """Its representation, living or ended."""
         live = self.live.get(row.session_id)
         return live.to_json() if live is not None else ended_json(row, self._tier(row.profile), self.world.clock.now())
 
@@ -90,52 +91,6 @@ class Gateway:
     async def live_sessions(self, principal: Principal) -> list[SessionFacade]:
         mine = self.sessions_of(principal.tenant, principal.user)
         return [Access(s) for s in sorted(mine, key=lambda s: -s.row.created_at)]
-
-    async def admin_sessions(self, principal: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
-        if not principal.is_tenant_admin:
-            raise Forbidden("Only an administrator may list the sessions of others.")
-        if not principal.is_platform_admin:
-            if query.tenant not in (None, principal.tenant):
-                raise Forbidden("An administrator of a tenant sees that tenant only.")
-            query = replace(query, tenant=principal.tenant)
-        rows = await self.world.records.find_sessions(query)
-        shown = await asyncio.gather(*(self._show_to_admin(row) for row in rows))
-        more = len(rows) == query.limit
-        return shown, (rows[-1].created_at, rows[-1].session_id) if more else None
-
-    async def _show_to_admin(self, row: SessionRow) -> Json:
-        live = self.live.get(row.session_id)
-        more = {} if live is None else {"sandbox_id": live.core.sandbox_id, "resources": await self._resources(live)}
-        return self._show(row) | more
-
-    async def admin_session(self, principal: Principal, session_id: str) -> Json:
-        row = await self.world.records.get_session(session_id)
-        if row is None or not principal.is_tenant_admin or not principal.may_see(row.tenant, row.user):
-            raise NotFound("There is no such session.")
-        sandboxes = await self.world.records.list_sandboxes(session_id=session_id, live_only=False)
-        history = [
-            {
-                "sandbox_id": s.sandbox_id, "state": s.state, "claimed_at": iso(s.claimed_at) if s.claimed_at else None,
-                "ended_at": iso(s.ended_at) if s.ended_at else None, "reason": s.reason,
-            }
-            for s in sandboxes
-        ]  # fmt: skip
-        return await self._show_to_admin(row) | {"history": history}
-
-    async def _resources(self, session: LiveSession | None) -> Json:
-        if session is None or session.sandbox is None:
-            return {}
-        try:
-            return dict(await self.world.sandboxes.runtime.stats(session.sandbox.row.engine_id))
-        except SandglassError:
-            return {}
-
-    async def audit(self, principal: Principal) -> list[Json]:
-        if not principal.is_tenant_admin:
-            raise Forbidden("Only an administrator may read the audit.")
-        tenant = None if principal.is_platform_admin else principal.tenant
-        rows = await self.world.records.list_audit(tenant=tenant)
-        return [{"at": iso(r.at), "tag": r.tag, "tenant": r.tenant, "user": r.user, "session_id": r.session_id, "detail": r.detail} for r in rows]
 
     async def record(self, principal: Principal, tag: Tag, session_id: str = "", **detail: Any) -> None:
         """Write to the audit."""

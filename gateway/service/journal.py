@@ -190,6 +190,20 @@ class Journal:
         with contextlib.suppress(OSError):
             segment.path.unlink()
 
+    def cut(self) -> int:
+        """Begin a new segment, so that ``drop_before`` what it returns takes everything written until now. Raises StoreUnavailable."""
+        try:
+            if self._segments and self._segments[-1].size:
+                self._begin_segment()
+        except OSError as exc:
+            raise _unavailable(exc) from exc
+        return self._next
+
+    def drop_before(self, index: int) -> None:
+        """Remove the segments that hold nothing from ``index`` on. The newest one stays: it has the numbers and positions."""
+        while len(self._segments) > 1 and self._segments[1].first <= index:
+            self._drop_oldest()
+
     def _writable(self) -> int:
         if self._closed:
             raise StoreUnavailable("The journal is closed.")
@@ -216,7 +230,7 @@ class Journal:
                     most = max_entries - len(found)
                     entries, left = segment.read(fd, offset, index, left, most, first=not found)
                     found += entries
-        if not found and after < self.last_index and self._segments:
+        if not found and max(after + 1, self.first_index) <= self.last_index:
             # Never an empty answer here: a reader that waits for the rest would ask again for ever.
             raise StoreUnavailable("A part of a session's journal cannot be read.")
         return found

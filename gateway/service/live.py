@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..domain.model import Profile, SessionState, Variable
+from ..domain.rebuild import Rebuild
 from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
@@ -33,6 +34,7 @@ from .session_record import data_of
 from .teller import Teller
 from .telling import Telling
 from .traffic import Traffic
+from .transcript import Transcript
 from .views import session_json
 from .world import World
 
@@ -66,6 +68,8 @@ class LiveSession:
             judge=world.inspector.judge_soon,
         )  # fmt: skip
         self.runs = Runs(self)
+        self.transcript = Transcript(self)
+        self.rebuild: Rebuild | None = None
         self.traffic = Traffic(self)
         self.telling = Telling(self)
         self.teller = Teller(self)
@@ -85,6 +89,8 @@ class LiveSession:
         self.lost_because = ""
         self.restored: list[Json] = []
         self.kernel_info: Json = {}
+        self.store_problem = ""
+        """Why the last try to store what a quarantined sandbox holds failed."""
         self.ended = asyncio.Event()
         self.changed = asyncio.Event()
         self._on_end = on_end
@@ -247,7 +253,8 @@ class LiveSession:
             **data_of(core, clock),
             "variables": [asdict(v) for v in self.variables], "variables_at": self.variables_at,
             "lost": [asdict(v) for v in self.lost_variables], "lost_because": self.lost_because, "restored": self.restored,
-            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life,
+            "kernel_info": self.kernel_info, "ran": self.ran, "over_life": self.over_life, "store_problem": self.store_problem,
+            "forget_before": self.transcript.forget_before, "rebuild": self.rebuild.to_row() if self.rebuild else None,
         }  # fmt: skip
         return replace(row)
 
@@ -359,7 +366,9 @@ class LiveSession:
         self.announce_soon()
 
     def lose_variables(self, reason: str) -> None:
-        self.lost_variables, self.lost_because = self.variables, reason
+        if self.variables or self.ran or reason == "restart":
+            # else this life lost nothing: what the one before it lost is what is missing still
+            self.lost_variables, self.lost_because = self.variables, reason
         self.variables, self.variables_more, self.variables_at = [], 0, None
         self.restored = []
         self.kernel_ready = False

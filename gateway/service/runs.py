@@ -48,6 +48,8 @@ class Run:
     body: bytes
     timeout_s: float
     silent: bool = False
+    code: str = ""
+    """For the transcript; the body goes once it is forwarded."""
     forwarded: bool = False
     output_bytes: int = 0
     output_messages: int = 0
@@ -91,7 +93,7 @@ class Runs:
             code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(), created_at=self._s.world.clock.now(),
             data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index},
         )  # fmt: skip
-        run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent)
+        run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code)
         self._s.write_request(body, msg_id)  # what the journal does not take is not taken on
         self._know(run)
         if run.rest:
@@ -165,6 +167,7 @@ class Runs:
             return
         run.e = ex.started(run.e)
         run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
+        run.row.data["output_after"] = self._s.journal.last_index
         run.row.state = run.e.state
         self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
@@ -319,10 +322,20 @@ class Runs:
 
     async def _saved(self, run: Run) -> None:
         try:
+            await self._s.transcript.keep(run)
             await self._save(run)
         finally:
             self._closing.pop(run.row.execution_id, None)
             run.done.set()
+
+    async def closed(self) -> None:
+        """Wait until everything that has finished is recorded."""
+        for run in list(self._closing.values()):
+            await run.done.wait()
+
+    def busy_but(self, ending: Run | None) -> bool:
+        """Whether anything is open, or not yet recorded, beside this one."""
+        return bool(self.open) or any(run is not ending for run in self._closing.values())
 
     async def record(self, run: Run) -> None:
         """Make it durable before it is promised to anybody."""
@@ -370,12 +383,14 @@ class Runs:
         for row in rows:
             data = row.data
             body = self._s.find_request(row.msg_id, data.get("first", 0))
+            code = ""
             try:
-                header = jupyter.decode(body).header
+                message = jupyter.decode(body)
+                header, code = message.header, str(message.content.get("code", ""))
             except ValueError:
                 header = {"msg_id": row.msg_id, "msg_type": "execute_request", "session": "", "username": "", "version": "5.3"}
             e = Execution(row.execution_id, row.msg_id, ExecutionState(row.state))
-            run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")))
+            run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")), code)
             number = data.get("number")
             run.forwarded = arrived is not None and number is not None and number <= arrived
             if run.forwarded:
@@ -403,6 +418,7 @@ class Runs:
         elif head.flags & Flag.BUSY:
             run.e = ex.started(run.e)
             run.row.state, run.row.started_at = run.e.state, run.row.started_at or head.at
+            run.row.data["output_after"] = head.index
         elif head.flags & Flag.IDLE:
             run.e = ex.idled(run.e)
         elif head.flags & Flag.REPLY:

@@ -13,7 +13,7 @@ from .anchors import anchor, stamp
 
 Json = dict[str, Any]
 TIMES = ("idle_since", "claimed_at", "drain_since", "quarantined_at", "retry_at")
-FACTS = ("ending", "end_reason", "wanted", "busy", "attempts")
+FACTS = ("ending", "end_reason", "wanted", "busy", "attempts", "extended_s")
 OF_THE_SANDBOX = frozenset({"idle_since", "claimed_at"})
 """Times that cannot be earlier than the container's start."""
 

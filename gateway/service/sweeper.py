@@ -37,6 +37,7 @@ _ORDER = (
     (Rows.EXECUTIONS, "history_s", Tag.RETENTION_EXECUTION_DELETE),
     (Rows.NOTICES, "history_s", Tag.RETENTION_NOTICE_DELETE),
     (Rows.SANDBOXES, "history_s", Tag.RETENTION_SANDBOX_DELETE),
+    (Rows.CELLS, "transcripts_s", Tag.RETENTION_CELL_DELETE),
     (Rows.SESSIONS, "sessions_s", Tag.RETENTION_SESSION_DELETE),
     (Rows.AUDIT, "audit_s", Tag.RETENTION_AUDIT_DELETE),
 )
@@ -71,6 +72,7 @@ class Sweeper:
             ("artifacts", lambda: self._versions(now)),
             ("journals", lambda: sweep_journals(self._gateway, now, BATCH)), ("rows", lambda: self._rows(now)),
             ("enabled users", lambda: self._world.records.forget_enabled(now - ENABLED_S)),
+            ("revocations", lambda: self._world.records.forget_revocations(now - ENABLED_S)),
         ):  # fmt: skip
             good &= await self._tried(name, part)
         if self._looks % STRAYS_EVERY == 0:

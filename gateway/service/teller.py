@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Teller:
-    """``lost_files``, ``failed_files``, ``end_text``: what the next notices of their kind will name."""
+    """``lost_files``, ``failed_files``, ``given_up``, ``end_text``: what the next notices of their kind will name."""
 
     def __init__(self, session: LiveSession) -> None:
         self._s = session
@@ -25,6 +25,7 @@ class Teller:
         self._task: asyncio.Task[None] | None = None
         self.lost_files: list[str] = []
         self.failed_files: list[Json] = []
+        self.given_up: list[str] = []
         self.end_text = ""
 
     def queue(self, tell: Tell) -> None:
@@ -50,6 +51,9 @@ class Teller:
         if kind in (NoticeKind.IDLE_WARNING, NoticeKind.MAX_WARNING):
             await s.telling.warn(kind, tell.reason, tell.lead_s)
             return
+        if kind is NoticeKind.EXTENDED:
+            await s.telling.extended(tell.lead_s, tell.detail)
+            return
         if kind is NoticeKind.VARIABLES_LOST:
             body["variables"] = [{"name": v.name, "type": v.type, "size": v.size} for v in s.lost_variables]
             body["text"] = texts.lost_text(s.lost_variables, tell.reason)
@@ -71,6 +75,11 @@ class Teller:
                 text = f"Files lost because they were not declared: {texts.names(lost)}."
                 await s.telling.tell(NoticeKind.FILES_LOST, {"reason": tell.reason, "files": lost[:200], "text": text})
             return
+        elif kind is NoticeKind.FILES_LOST and tell.detail:
+            files, self.given_up = self.given_up, []
+            body |= {"files": files[:200], "said": tell.detail}
+            body["text"] = f"An administrator gave up what could not be stored ({tell.detail}). "
+            body["text"] += f"Lost: {texts.names(files)}." if files else "Changes to files since they were last stored are lost."
         elif kind is NoticeKind.FILES_LOST:
             body["files"] = []
             body["text"] = "Changes to files since they were last stored are lost: " + texts.because(tell.reason) + "."
@@ -79,10 +88,12 @@ class Teller:
         elif kind is NoticeKind.KERNEL_RESTARTED:
             body["text"] = "The kernel was restarted in the same sandbox; files are still there."
         elif kind is NoticeKind.QUARANTINED:
-            body["text"] = "Declared files cannot be stored now. The sandbox is kept without any process until they can."
+            body["text"] = "Declared files cannot be stored now. The sandbox is kept without any process until they can; "
+            body["text"] += "you can list and download its files."
         elif kind is NoticeKind.START_FAILED:
             body["text"] = "No sandbox could be started. " + tell.detail
         elif kind is NoticeKind.ENDED:
+            body |= {"said": self.end_text} if self.end_text else {}
             who = "An administrator ended the session. " if tell.reason == EndReason.ADMIN else "The session has ended. "
             body["text"] = who + (f"({self.end_text}) " if self.end_text else "") + "Stored files can still be downloaded."
         await s.telling.tell(kind, body)

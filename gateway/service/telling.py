@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import iso
 from ..domain import texts
-from ..domain.model import NoticeKind
+from ..domain.model import EndReason, NoticeKind
 from ..errors import SandglassError
 from ..ports import NoticeRow
+from .views import wall
 
 if TYPE_CHECKING:
     from .live import LiveSession
@@ -56,7 +57,7 @@ class Telling:
         idle = kind is NoticeKind.IDLE_WARNING
         deadline = s.row.idle_deadline if idle else s.row.max_deadline
         names = texts.names(v.name for v in s.variables)
-        why = "it is idle" if idle else "it reaches its maximum lifetime, which cannot be extended"
+        why = "it is idle" if idle else "it reaches its maximum lifetime, which you cannot extend"
         text = f"This sandbox ends in about {texts.duration(lead_s)} because {why}. "
         text += f"Variables that will be lost: {names}. " if names else "No variables are held. "
         if self.undeclared:
@@ -87,6 +88,17 @@ class Telling:
 
     def clear_warnings(self, *, idle_only: bool = False) -> None:
         self.warnings = [w for w in self.warnings if idle_only and w["kind"] != NoticeKind.IDLE_WARNING]
+
+    async def extended(self, seconds: float, text: str) -> None:
+        """An admin moved the maximum: what warned of the old one is settled."""
+        s = self._s
+        self.warnings = [w for w in self.warnings if w["kind"] != NoticeKind.MAX_WARNING]
+        until = wall(s, s.core.max_deadline)
+        said = f"An administrator extended this sandbox's maximum lifetime by {texts.duration(seconds)}" + (f" ({text})." if text else ".")
+        body = {"text": said, "reason": EndReason.ADMIN, "said": text, "seconds": seconds, "deadline": iso(until) if until else None}
+        await self.tell(NoticeKind.EXTENDED, body)
+        s.traffic.say_between_cells(f"\n[Sandglass: {said}]\n")
+        s.announce()
 
     def take_told_first(self) -> str:
         """The text that opens the next execution's output; empty when there is nothing new."""

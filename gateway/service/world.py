@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..domain.files import PersistLimits
 from ..domain.model import Artifact, Profile
 from ..domain.retention import Retention
+from ..domain.transcript import Transcripts
 from ..ports import Clock, ObjectStore, Records
 from .deadlines import Deadlines
 from .inspection import InspectionRules, Inspector
@@ -37,6 +38,11 @@ class Caps:
     journal_bytes: int = 64 * 1024**2
     upload_bytes: int = 256 * 1024**2
     artifact_bytes: int = 256 * 1024**2
+    extension_s: float = 4 * 3600.0
+    """By how much admins may extend one sandbox's maximum lifetime, in all; 0: not at all."""
+    transcript_bytes: int = 16 * 1024**2
+    cell_bytes: int = 1024**2
+    """Of output; code is kept whole."""
 
 
 @dataclass(slots=True)
@@ -58,6 +64,7 @@ class World:
     kernel_info: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
     retention: Retention = field(default_factory=Retention)
+    transcripts: Transcripts = field(default_factory=Transcripts)
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
     inspection: InspectionRules = field(default_factory=InspectionRules)

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
-from ..ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from ..ports import AuditQuery, AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from .cells import MemoryCells
 from .upkeep import MemoryUpkeep
 
 CHUNK_BYTES = 256 * 1024
@@ -33,7 +34,7 @@ def _copy(row: R) -> R:
     return replace(row, **changes)
 
 
-class MemoryRecords(MemoryUpkeep):
+class MemoryRecords(MemoryUpkeep, MemoryCells):
     """``ports.Records``. ``is_gone(owner, asking)`` says whether a lease's owner has surely ended."""
 
     def __init__(self, is_gone: Callable[[str, str], bool] = lambda owner, asking: False) -> None:
@@ -234,6 +235,19 @@ class MemoryRecords(MemoryUpkeep):
         self._serve()
         found = [row for row in self._audit if tenant in (None, row.tenant) and session_id in (None, row.session_id)]
         return [_copy(row) for row in reversed(_newest(found, limit))]
+
+    async def find_audit(self, query: AuditQuery) -> tuple[list[AuditRow], int | None]:
+        self._serve()
+        wanted = [
+            (place, row)
+            for place, row in enumerate(self._audit, 1)
+            if (query.behind is None or place < query.behind)
+            and query.tenant in (None, row.tenant) and query.user in (None, row.user) and query.session_id in (None, row.session_id)
+            and (query.tag in (None, row.tag) or (str(query.tag).endswith(":") and row.tag.startswith(str(query.tag))))
+            and (query.since is None or row.at >= query.since)
+        ][::-1]  # fmt: skip
+        page = wanted[: query.limit]
+        return [_copy(row) for _, row in page], page[-1][0] if len(page) == query.limit and page[-1][0] > 1 else None
 
 
 T = TypeVar("T")

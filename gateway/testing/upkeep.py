@@ -9,8 +9,9 @@ from typing import Any
 
 from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.retention import Rows, StoredPath, Version
+from ..domain.transcript import Cell
 from ..errors import SandglassError
-from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, Purged, SandboxRow, SessionRow
+from ..ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, Purged, RevocationRow, SandboxRow, SessionRow
 
 
 class MemoryUpkeep:
@@ -25,12 +26,15 @@ class MemoryUpkeep:
     _declarations: dict[tuple[str, str], DeclarationRow]
     _artifacts: list[tuple[Artifact, bool]]
     _audit: list[AuditRow]
+    _cells: dict[str, Cell]
 
     def __init__(self) -> None:
+        super().__init__()
         self._notes: dict[str, str] = {}
         self._doomed: set[str] = set()
         self._orphans: dict[str, float] = {}
         self._disabled: dict[tuple[str, str], DisabledRow] = {}
+        self._revoked: dict[tuple[str, str, str], RevocationRow] = {}
 
     def _up(self) -> None:
         if self.failing is not None:
@@ -39,6 +43,10 @@ class MemoryUpkeep:
 
     def _over(self, session_id: str) -> bool:
         return self._sessions[session_id].state == SessionState.ENDED
+
+    def _ended_at(self, session_id: str, otherwise: float) -> float:
+        s = self._sessions[session_id]
+        return otherwise if not self._over(session_id) else s.last_activity if s.ended_at is None else s.ended_at
 
     async def get_note(self, name: str) -> dict[str, Any] | None:
         self._up()
@@ -118,7 +126,10 @@ class MemoryUpkeep:
                 for key, row in self._executions.items()
                 if (row.state == ExecutionState.FINISHED or self._over(row.session_id)) and (row.finished_at or row.created_at) <= before
             ], self._executions
+        if rows is Rows.CELLS:
+            return [key for key, cell in self._cells.items() if self._ended_at(cell.session_id, before + 1) <= before], self._cells
         used = {a.session_id for a, _ in self._artifacts} | {e.session_id for e in self._executions.values()} | {n.session_id for n in self._notices}
+        used |= {cell.session_id for cell in self._cells.values()}
         used |= {row.session_id for row in self._sandboxes.values() if row.state != SandboxState.GONE}
         over = [k for k, s in self._sessions.items() if self._over(k) and s.ended_at is not None and s.ended_at <= before and k not in used]
         return over, self._sessions
@@ -168,3 +179,15 @@ class MemoryUpkeep:
     async def forget_enabled(self, before: float) -> None:
         self._up()
         self._disabled = {key: row for key, row in self._disabled.items() if row.enabled_at is None or row.enabled_at > before}
+
+    async def put_revocation(self, row: RevocationRow) -> None:
+        self._up()
+        self._revoked[row.token_id, row.tenant, row.user] = row
+
+    async def list_revocations(self) -> list[RevocationRow]:
+        self._up()
+        return sorted(self._revoked.values(), key=lambda row: row.at)
+
+    async def forget_revocations(self, before: float) -> None:
+        self._up()
+        self._revoked = {key: row for key, row in self._revoked.items() if row.until > before}

@@ -14,7 +14,19 @@ from gateway.backends.records_db import Database
 from gateway.backends.records_schema import MIGRATIONS
 from gateway.domain.model import Artifact
 from gateway.domain.retention import Rows, StoredPath, Version
-from gateway.ports import AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, Purged, Records, SandboxRow, SessionRow
+from gateway.ports import (
+    AuditQuery,
+    AuditRow,
+    DeclarationRow,
+    DisabledRow,
+    ExecutionRow,
+    NoticeRow,
+    Purged,
+    Records,
+    RevocationRow,
+    SandboxRow,
+    SessionRow,
+)
 from gateway.testing.stores import MemoryRecords
 
 pytestmark = pytest.mark.asyncio
@@ -220,3 +232,58 @@ async def test_records_of_the_first_schema_are_migrated(tmp_path: Path) -> None:
     old.run("INSERT INTO artifacts (artifact_id, session_id, tenant, user, path, sha256, size, mime, generation, created_at, execution_id)"
             " VALUES ('b', 's', 't', 'u', 'out/a', 'd', 1, 'm', 1, 1.0, '')")  # fmt: skip
     old.close()
+
+
+async def test_revocations(records: Records) -> None:
+    token, user = RevocationRow("jti", "", "", 5.0, 100.0), RevocationRow("", "t1", "alice", 6.0, 200.0)
+    for row in (user, token, replace(user, at=7.0), token):
+        await records.put_revocation(row)
+    assert await records.list_revocations() == [token, replace(user, at=7.0)]
+    await records.forget_revocations(99.0)
+    assert len(await records.list_revocations()) == 2
+    await records.forget_revocations(100.0)
+    assert await records.list_revocations() == [replace(user, at=7.0)]
+
+
+async def test_the_audit_is_searched_page_by_page(records: Records) -> None:
+    tags = ("admin:session:end", "admin:session:extend", "user:session:end")
+    rows = [AuditRow(float(i), tags[i % 3], f"t{i % 2}", "ab"[i % 4 > 1], f"s{i}") for i in range(12)]
+    for row in rows:
+        await records.add_audit(row)
+
+    async def found(**wanted: object) -> list[float]:
+        at: list[float] = []
+        behind: int | None = None
+        while True:
+            page, behind = await records.find_audit(AuditQuery(behind=behind, limit=2, **wanted))  # type: ignore[arg-type]
+            assert len(page) <= 2
+            at += [row.at for row in page]
+            if behind is None:
+                return at
+
+    def right(keep: object) -> list[float]:
+        return [row.at for row in reversed(rows) if keep(row)]  # type: ignore[operator]
+
+    assert await found() == right(lambda r: True)
+    assert await found(tenant="t1") == right(lambda r: r.tenant == "t1")
+    assert await found(user="b", since=4.0) == right(lambda r: r.user == "b" and r.at >= 4)
+    assert await found(session_id="s7") == [7.0]
+    assert await found(tag="admin:session:") == right(lambda r: r.tag.startswith("admin:session:"))
+    assert await found(tag="admin:session:end") == right(lambda r: r.tag == "admin:session:end")
+    assert await found(tag="admin:session") == [] and await found(tag="%") == []
+
+
+async def test_a_search_looks_at_so_many_entries_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.backends.records_audit.LOOK_AT", 5)
+    records = SqliteRecords(tmp_path / "records.db")
+    await records.open()
+    for i in range(12):
+        await records.add_audit(AuditRow(float(i), "rare" if i == 1 else "common", "t1", "alice"))
+    pages, behind = [], None
+    while True:
+        page, behind = await records.find_audit(AuditQuery(tag="rare", behind=behind))
+        pages.append([row.at for row in page])
+        if behind is None:
+            break
+    assert pages == [[], [], [1.0]]
+    await records.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -208,10 +209,15 @@ async def test_events_of_another_instance_are_not_told(world: World) -> None:
 # ---------------------------------------------------------------- what is not there
 
 
-async def test_unknown_ids(world: World) -> None:
+async def test_unknown_ids(world: World, caplog: pytest.LogCaptureFixture) -> None:
     unknown = "f" * 64
-    assert await world.runtime.inspect(unknown) is None
-    assert await world.runtime.stats(unknown) == {}
+    with caplog.at_level(logging.INFO):
+        assert await world.runtime.inspect(unknown) is None
+        assert await world.runtime.stats(unknown) == {}
+        await world.runtime.remove(unknown)
+        _, engine_id = await world.create()
+        await world.runtime.remove(engine_id)
+    assert caplog.messages == [], "that it is not there is an answer, not news"
     for call in (world.runtime.attach, world.runtime.start):
         with pytest.raises(SandboxLost):
             await call(unknown)

@@ -123,7 +123,7 @@ def test_the_keyboard_is_enough(gateway: Gateway, person: Callable[..., Person])
     expect(page.locator("#announcer")).to_contain_text("finished")
 
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Help")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("e")

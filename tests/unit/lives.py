@@ -31,7 +31,7 @@ HOUR = 3600.0
 SESSIONS = ("anna", "ben")
 ASKED = (
     *[ev.Wanted()] * 3, *[ev.Busy()] * 3, *[ev.Idle()] * 2, ev.Activity(), ev.RestartRequested(), ev.RestartRequested(ExitReason.TIMEOUT),
-    ev.RecycleRequested(EndReason.USER), ev.RecycleRequested(EndReason.UPGRADE),
+    ev.RecycleRequested(EndReason.USER), ev.RecycleRequested(EndReason.UPGRADE), ev.Extended(7.0), ev.Released("no use"), ev.RetryRequested(),
 )  # fmt: skip
 OUTCOMES = (*["ok"] * 5, "fail", "fail", "lost")
 TIMERS = ("idle", "max", "drain", "persist", "idle_warn:10", "max_warn:30", "max_warn:5", "nonsense")
@@ -54,6 +54,7 @@ class Box:
     owner: str = ""
     claims: int = 0
     claimed_at: float = 0.0
+    extended_s: float = 0.0
     worked: bool = False
     killed: bool = False
     stored: bool = False
@@ -97,6 +98,8 @@ class World:
         except InvalidTransition:
             assert life.core is before, "an illegal event changes nothing"
             return False
+        if isinstance(event, ev.Extended):
+            self.boxes[before.sandbox_id].extended_s += event.seconds
         self._check_owner(life, before, event, commands)
         self._check_losses(life, before, event, commands)
         self._check_ends(life, before, event, commands)
@@ -319,7 +322,8 @@ class World:
         for life in self.lives:
             core = life.core
             if core.sandbox_id:
-                assert core.max_deadline == self.boxes[core.sandbox_id].claimed_at + LIFE.max_s, "the maximum never moves"
+                box = self.boxes[core.sandbox_id]
+                assert core.max_deadline == box.claimed_at + LIFE.max_s + box.extended_s, "the maximum never moves by itself"
             else:
                 assert core.max_deadline is None
 

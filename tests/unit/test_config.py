@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gateway import config, config_values
 from gateway.config import ConfigError, Settings, describe, markdown, unreached
 from gateway.config_table import TABLE, VARIABLES
+from gateway.domain.transcript import Policy
 
 SECRET = "0123456789abcdefghijklmnopqrstuvwxyz-planted"
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -40,6 +41,7 @@ def test_the_defaults_are_the_promised_ones() -> None:
     assert (s.caps.upload_bytes, s.caps.artifact_bytes, s.caps.session_bytes) == (256 << 20, 256 << 20, 2 << 30)
     assert (s.pool_target, s.retention.artifacts_s, s.retention.audit_s) == (2, 30 * 86400, 180 * 86400)
     assert (s.state, s.host, s.port, s.frame_port) == (Path(".sandglass"), "127.0.0.1", 8888, 8889)
+    assert (s.transcripts.of("anybody"), s.retention.transcripts_s) == (Policy.FULL, 30 * 86400)
     assert s.container_allowed
     assert s.warnings == ()
 
@@ -70,6 +72,8 @@ def test_every_setting_is_read_where_it_belongs() -> None:
         JWT_ALGORITHMS="hs256,EDDSA",
         LOG_LEVEL="debug",
         DEFAULT_PROFILE="container",
+        TRANSCRIPT="Hash",
+        TRANSCRIPT_TENANTS="acme=off, t=2=FULL",
     )
     assert (s.state, s.host, s.port, s.frame_port) == (Path("/srv/x"), "::1", 0, 0)
     assert (s.lifetimes.idle_s, s.lifetimes.max_s, s.lifetimes.warn_before_s) == (5, 5400, (120, 1, 0.5))
@@ -87,6 +91,7 @@ def test_every_setting_is_read_where_it_belongs() -> None:
     assert s.auth.algorithms == ("HS256", "EdDSA")
     assert s.auth.state == Path("/srv/x")
     assert (s.logging.level, s.default_profile) == ("debug", "container")
+    assert [s.transcripts.of(tenant) for tenant in ("acme", "t=2", "other")] == [Policy.OFF, Policy.FULL, Policy.HASH]
     assert Settings.from_env({"DOCKER_HOST": "tcp://10.0.0.1:2375"}).docker_host == "tcp://10.0.0.1:2375"
 
 
@@ -131,6 +136,8 @@ BAD = {
     "S3_SECURE": ["maybe"],
     "S3_CREATE_BUCKET": ["1"],
     "S3_ENCRYPTION": ["kms"],
+    "TRANSCRIPT": ["some", "on"],
+    "TRANSCRIPT_TENANTS": ["acme", "=off", "acme=on", "a=off,a=full", "a=off,"],
 }
 
 

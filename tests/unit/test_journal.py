@@ -83,6 +83,25 @@ def test_the_oldest_segment_is_dropped(journal: Journal, tmp_path: Path) -> None
     assert len(list((tmp_path / "j").iterdir())) <= 6
 
 
+def test_what_is_forgotten_takes_no_number_and_no_position_with_it(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j")
+    assert journal.cut() == 1
+    add(journal, b"planted", lane=0, number=7)
+    journal.set_position("a", 1)
+    boundary = journal.cut()
+    assert journal.cut() == boundary == 2, "a segment with nothing in it is the new one already"
+    add(journal, b"after", lane=0, number=8)
+    assert everything(journal) == [1, 2]
+    journal.drop_before(boundary)
+    assert everything(journal) == [2] and (journal.first_index, journal.last_index) == (2, 2)
+    journal.close()
+    assert [p.name for p in (tmp_path / "j").iterdir() if b"planted" in p.read_bytes()] == []
+    again = Journal.open(tmp_path / "j")
+    assert (again.received, again.position("a"), again.last_index) == ({0: 8}, 1, 2)
+    assert add(again) == 3
+    again.close()
+
+
 def test_one_entry_may_be_larger_than_the_bound(journal: Journal) -> None:
     add(journal)
     add(journal, b"b" * 50_000)

@@ -49,7 +49,7 @@ class JournalMachine(RuleBasedStateMachine):
         begin = max(self.cursor + 1, self.journal.first_index)
         found = self.journal.read(self.cursor, max_bytes=size, max_entries=entries)
         assert [entry.index for entry in found] == list(range(begin, begin + len(found)))
-        assert bool(found) == (self.cursor < self.journal.last_index)
+        assert bool(found) == (begin <= self.journal.last_index)
         assert all(entry.body == self.bodies[entry.index] for entry in found)
         assert len(found) == 1 or sum(len(entry.body) for entry in found) <= size
         self.cursor = found[-1].index if found else self.cursor
@@ -73,6 +73,16 @@ class JournalMachine(RuleBasedStateMachine):
         if orderly:
             self.journal.close()
         self.journal = self._open()
+
+    @rule(later=st.integers(0, 3))
+    def forget(self, later: int) -> None:
+        """Everything until now goes, and nothing that comes after."""
+        boundary = self.journal.cut()
+        assert boundary == self.journal.last_index + 1
+        for _ in range(later):
+            self.append(10, "")
+        self.journal.drop_before(boundary)
+        assert self.journal.first_index == boundary
 
     @rule()
     def release(self) -> None:

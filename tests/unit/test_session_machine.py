@@ -173,3 +173,53 @@ def test_the_end_while_starting_needs_no_sandbox() -> None:
     state, commands = run([(0, ev.Wanted()), (1, ev.EndRequested())])
     assert state.state is S.ENDED and kinds(commands)[-1] == "Finish"
     assert m.step(state, ev.SandboxReady("a"), 2.0) == (state, [co.Discard("a")])
+
+
+def quarantined(at: float = 22.0) -> m.Session:
+    state, _ = run([(20, ev.TimerFired("idle")), (21, ev.UserKilled("a")), (at, ev.PersistFailed("a"))], active())
+    return state
+
+
+def test_an_extension_moves_the_maximum_and_nothing_else_and_warns_anew() -> None:
+    before, _ = run([(70, ev.TimerFired("max_warn:30")), (71, ev.Busy())], active())
+    after, commands = run([(80, ev.Extended(50.0, "a report is due"))], before)
+    assert commands == [co.Tell(NoticeKind.EXTENDED, EndReason.ADMIN, 50.0, "a report is due")]
+    assert (after.max_deadline, after.generation, after.busy, after.idle_deadline) == (150, 1, True, before.idle_deadline)
+    armed = m.timers(after)
+    assert (armed["max"], armed["max_warn:30"], armed["max_warn:5"]) == (150, 120, 145)
+    assert run([(100, ev.TimerFired("max"))], after) == (after, []), "the old maximum ends nothing"
+
+
+def test_a_short_extension_does_not_warn_of_what_is_over() -> None:
+    after, commands = run([(90, ev.Extended(1.0)), (90, ev.TimerFired("max_warn:30"))], active())
+    assert [c for c in commands if isinstance(c, co.Tell) and c.kind is NoticeKind.MAX_WARNING] == []
+    assert {n for n in m.timers(after) if n.startswith("max")} == {"max", "max_warn:5"}
+
+
+def test_the_next_sandbox_has_the_usual_maximum() -> None:
+    state, _ = run(
+        [(1, ev.Extended(50.0)), (2, ev.RecycleRequested()), (3, ev.UserKilled("a")), (4, ev.Persisted("a")), (5, ev.Destroyed("a")),
+         (10, ev.Wanted()), (11, ev.SandboxReady("b")), (12, ev.FilesRestored("b"))], active()
+    )  # fmt: skip
+    assert state.max_deadline == 111
+
+
+@pytest.mark.parametrize("event", [ev.Extended(1.0), ev.Released("x"), ev.RetryRequested()])
+def test_acts_of_admins_need_the_state_that_they_are_for(event: ev.Event) -> None:
+    for state in (m.Session(LIFE), run([(20, ev.TimerFired("idle"))], active())[0], quarantined(), active()):
+        if (state.state, type(event)) in m.TABLE:
+            continue
+        with pytest.raises(InvalidTransition):
+            m.step(state, event, 50.0)
+    assert {s for s, kind in m.TABLE if kind is type(event)} == {S.ACTIVE if isinstance(event, ev.Extended) else S.QUARANTINED}
+
+
+def test_a_release_destroys_and_tells_while_a_try_is_under_way_too() -> None:
+    state, commands = run([(23, ev.RetryRequested()), (23, ev.RetryRequested())], quarantined())
+    assert kinds(commands) == ["Persist"] and "persist" not in m.timers(state)
+    state, commands = run([(24, ev.Released("no use"))], state)
+    assert commands == [co.Tell(NoticeKind.FILES_LOST, EndReason.ADMIN, detail="no use"), co.Destroy("a")]
+    for late in (ev.Persisted("a"), ev.PersistFailed("a"), ev.TimerFired("persist")):
+        assert run([(25, late)], state) == (state, [])
+    state, commands = run([(26, ev.Destroyed("a"))], state)
+    assert (state.state, state.reason) == (S.DORMANT, EndReason.IDLE_TIMEOUT)

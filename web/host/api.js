@@ -58,6 +58,8 @@ async function call(method, path, body, signal) {
 const V1 = '/api/v1';
 /** @param {string} id */
 const session = (id) => `${V1}/sessions/${encodeURIComponent(id)}`;
+/** @param {string} id */
+const adminSession = (id) => `${V1}/admin/sessions/${encodeURIComponent(id)}`;
 /** @param {string} path */
 const encodePath = (path) => path.split('/').map(encodeURIComponent).join('/');
 
@@ -95,6 +97,18 @@ export const api = {
   cancel: (id, execution) => call('DELETE', `${session(id)}/executions/${encodeURIComponent(execution)}`),
   /** @param {string} id @param {string} execution_id @param {string} value */
   stdin: (id, execution_id, value) => call('POST', `${session(id)}/stdin`, { execution_id, value }),
+  /** @param {string} id @param {{after?: number, limit?: number, outputs?: 0 | 1}} [query] @returns {Promise<import('./types.js').Transcript>} */
+  transcript: (id, query = {}) => call('GET', `${session(id)}/transcript?${new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]))}`),
+  /** @param {string} id */
+  deleteTranscript: (id) => call('DELETE', `${session(id)}/transcript`),
+  /** @param {string} id */
+  notebookUrl: (id) => `${session(id)}/notebook`,
+  /** @param {string} id @returns {Promise<import('./types.js').Rebuild>} */
+  rebuild: (id) => call('GET', `${session(id)}/rebuild`),
+  /** @param {string} id @param {{cells: string[], timeout_s?: number, allow_stdin: boolean}} body @returns {Promise<import('./types.js').Rebuild>} */
+  startRebuild: (id, body) => call('POST', `${session(id)}/rebuild`, body),
+  /** @param {string} id @returns {Promise<import('./types.js').Rebuild>} */
+  stopRebuild: (id) => call('DELETE', `${session(id)}/rebuild`),
   /** @param {string} id @param {number} after */
   eventsUrl: (id, after) => `${session(id)}/events?after=${after}`,
   /** @param {string} id @returns {Promise<import('./types.js').FileList>} */
@@ -109,10 +123,22 @@ export const api = {
   declare: (id, pattern, keep) => call('POST', `${session(id)}/declarations`, { pattern, keep }),
   /** @param {string} id @param {string} pattern */
   undeclare: (id, pattern) => call('DELETE', `${session(id)}/declarations?pattern=${encodeURIComponent(pattern)}`),
-  /** @returns {Promise<{sessions: Session[]}>} */
-  adminSessions: () => call('GET', `${V1}/admin/sessions`),
+  /** @param {Record<string, string>} query @returns {Promise<{sessions: Session[], next: string | null}>} */
+  adminSessions: (query) => call('GET', `${V1}/admin/sessions?${new URLSearchParams(query)}`),
+  /** @param {string} id @returns {Promise<import('./types.js').SessionDetail>} */
+  adminSession: (id) => call('GET', adminSession(id)),
   /** @param {string} id @param {string} reason_text @returns {Promise<Session>} */
-  adminEnd: (id, reason_text) => call('POST', `${V1}/admin/sessions/${encodeURIComponent(id)}/end`, { reason_text }),
-  /** @returns {Promise<{audit: Record<string, any>[]}>} */
-  audit: () => call('GET', `${V1}/admin/audit`),
+  adminEnd: (id, reason_text) => call('POST', `${adminSession(id)}/end`, { reason_text }),
+  /** @param {string} id @param {number} seconds @param {string} reason_text @returns {Promise<Session>} */
+  adminExtend: (id, seconds, reason_text) => call('POST', `${adminSession(id)}/extend`, { seconds, reason_text }),
+  /** @param {string} id @returns {Promise<Session>} */
+  adminRetry: (id) => call('POST', `${adminSession(id)}/retry`, {}),
+  /** @param {string} id @param {string} reason_text @returns {Promise<Session>} */
+  adminRelease: (id, reason_text) => call('POST', `${adminSession(id)}/release`, { confirm: true, reason_text }),
+  /** @param {string} user @param {'disable' | 'enable' | 'end-sessions'} act @param {{tenant: string, sessions?: string, reason_text?: string}} body */
+  adminUser: (user, act, body) => call('POST', `${V1}/admin/users/${encodeURIComponent(user)}/${act}`, body),
+  /** @returns {Promise<{users: import('./types.js').DisabledUser[]}>} */
+  disabledUsers: () => call('GET', `${V1}/admin/disabled-users`),
+  /** @param {Record<string, string>} query @returns {Promise<{audit: import('./types.js').AuditEntry[], next: string | null}>} */
+  audit: (query) => call('GET', `${V1}/admin/audit?${new URLSearchParams(query)}`),
 };

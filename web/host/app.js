@@ -3,11 +3,13 @@
  *
  * @typedef {import('./types.js').Session} Session
  * @typedef {import('./types.js').StreamEvent} StreamEvent
- * @typedef {'session' | 'sessions' | 'timeline' | 'files' | 'connection' | 'tick' | 'message' | 'route'} Topic
+ * @typedef {'session' | 'sessions' | 'timeline' | 'files' | 'transcript' | 'rebuild' | 'connection' | 'tick' | 'message' | 'route'} Topic
  */
 import { api, ApiError } from './api.js';
 import { announce } from './dom.js';
 import { ServerClock, durationText } from './model/clock.js';
+import { rebuildWords } from './model/rebuild.js';
+import { fromRecords } from './model/record.js';
 import { Timeline } from './model/timeline.js';
 import { exitWords, headlineWords } from './model/words.js';
 import { EventStream } from './stream.js';
@@ -30,6 +32,10 @@ export class App {
   /** @type {import('./types.js').FileList | null} */
   files = null;
   filesError = '';
+  /** What is kept of the open session, without its cells. @type {import('./types.js').Transcript | null} */
+  transcript = null;
+  /** The latest time that cells were run again. @type {import('./types.js').Rebuild | null} */
+  rebuild = null;
   /** @type {import('./stream.js').Connection} */
   connection = 'connecting';
   /** What went wrong or needs saying, shown until dismissed. @type {{text: string, bad: boolean} | null} */
@@ -48,6 +54,7 @@ export class App {
   #lastTyping = -Infinity;
   #filesTimer = 0;
   #filesTurn = 0;
+  #transcriptTimer = 0;
 
   /** @param {import('./types.js').Me} me */
   constructor(me) {
@@ -171,10 +178,13 @@ export class App {
     this.timeline = new Timeline();
     this.files = null;
     this.filesError = '';
+    this.transcript = null;
+    this.rebuild = null;
     this.#replayUntil = Infinity;
     this.#stream = id ? this.#connect(id) : null;
     if (id) this.filesSoon(0);
-    this.changed('route', 'session', 'sessions', 'timeline', 'files', 'connection');
+    if (id) this.transcriptSoon(0);
+    this.changed('route', 'session', 'sessions', 'timeline', 'files', 'transcript', 'rebuild', 'connection');
   }
 
   /** @param {string} id */
@@ -204,6 +214,10 @@ export class App {
       return;
     }
     if (!this.timeline.apply(id, event)) return;
+    if (event.type === 'rebuild') {
+      this.rebuildChanged(event.rebuild, id !== null && id > this.#replayUntil);
+      return;
+    }
     this.changed('timeline');
     const live = id !== null && id > this.#replayUntil;
     if (event.type === 'gap') void this.#fromRecord(this.#openId);
@@ -230,16 +244,68 @@ export class App {
     const took = execution.duration_ms === null ? '' : ` after ${durationText(execution.duration_ms)}`;
     announce(`${name} finished${took}: ${exitWords(execution.exit_reason)}`);
     this.filesSoon();
+    this.transcriptSoon();
   }
 
-  /** What the event journal no longer has, the records still list. @param {string} id */
+  /** What the event journal no longer has, the records and the transcript still tell. @param {string} id */
   async #fromRecord(id) {
-    const [executions, notices] = await Promise.allSettled([api.executions(id), api.notices(id)]);
+    const [executions, notices, cells, rebuild] = await Promise.allSettled([api.executions(id), api.notices(id), allCells(id, 1), api.rebuild(id)]);
     if (id !== this.#openId) return;
-    // An ended session answers with its notices only; what went wrong beyond that, the connection line says.
-    if (executions.status === 'fulfilled') this.timeline.recorded(executions.value.executions);
-    if (notices.status === 'fulfilled') this.timeline.told(notices.value.notices);
+    // An ended session lists no executions; what went wrong beyond that, the connection line says.
+    fromRecords(this.timeline, {
+      executions: executions.status === 'fulfilled' ? executions.value.executions : [],
+      notices: notices.status === 'fulfilled' ? notices.value.notices : [],
+      cells: cells.status === 'fulfilled' ? cells.value : [],
+    });
+    if (rebuild.status === 'fulfilled' && !this.rebuild) this.rebuildChanged(rebuild.value, false);
     this.changed('timeline');
+  }
+
+  /** @param {import('./types.js').Rebuild} rebuild @param {boolean} live */
+  rebuildChanged(rebuild, live) {
+    this.rebuild = rebuild;
+    if (live && rebuild.state !== 'running') announce([rebuildWords(rebuild).headline, ...rebuildWords(rebuild).lines].join('. '));
+    this.changed('rebuild');
+  }
+
+  /** Cells that may run again, without their outputs. @returns {Promise<import('./types.js').Cell[] | null>} */
+  cellsToRebuild() {
+    return this.attempt(allCells(this.#openId, 0));
+  }
+
+  /** @param {string[]} cells */
+  async runAgain(cells) {
+    /** @type {{cells: string[], timeout_s?: number, allow_stdin: boolean}} */
+    const body = { cells, allow_stdin: true };
+    const limit = this.profile?.limits?.execution_s_person;
+    if (limit) body.timeout_s = limit;
+    const rebuild = await this.attempt(api.startRebuild(this.#openId, body));
+    if (rebuild) this.rebuildChanged(rebuild, false);
+  }
+
+  transcriptSoon(delay = 1000) {
+    clearTimeout(this.#transcriptTimer);
+    this.#transcriptTimer = setTimeout(() => void this.#refreshTranscript(), delay);
+  }
+
+  async #refreshTranscript() {
+    const id = this.#openId;
+    if (!id) return;
+    try {
+      const transcript = await api.transcript(id, { limit: 0 });
+      if (id !== this.#openId) return;
+      this.transcript = transcript;
+      this.changed('transcript');
+    } catch {
+      // The panel stays as it was; the connection line says what is wrong.
+    }
+  }
+
+  async deleteTranscript() {
+    const id = this.#openId;
+    if ((await this.attempt(api.deleteTranscript(id).then(() => true))) === null || id !== this.#openId) return;
+    announce('The transcript was deleted');
+    this.#restartStream();
   }
 
   /** @param {string} executionId */
@@ -317,4 +383,20 @@ export class App {
     await this.attempt(change());
     await this.refreshFiles();
   }
+}
+
+/**
+ * A transcript page by page.
+ * @param {string} id @param {0 | 1} outputs @returns {Promise<import('./types.js').Cell[]>}
+ */
+async function allCells(id, outputs) {
+  const cells = [];
+  /** @type {number | null} */
+  let after = 0;
+  while (after !== null) {
+    const page = await api.transcript(id, { after, outputs });
+    cells.push(...page.cells);
+    after = page.next;
+  }
+  return cells;
 }

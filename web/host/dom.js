@@ -78,18 +78,26 @@ export function announce(text) {
   while (region.children.length > 3) region.firstElementChild?.remove();
 }
 
+/** Blanks are no reason. @param {Event} event */
+function nonBlank(event) {
+  const input = /** @type {HTMLTextAreaElement} */ (event.target);
+  input.setCustomValidity(input.value.trim() ? '' : 'Please give a reason.');
+}
+
 /**
  * Ask before something is lost. Resolves with the typed reason (or '') when confirmed, null when not.
- * @param {{title: string, lines: Child[], confirm: string, reason?: string, danger?: boolean}} options
+ * @param {{title: string, lines: Child[], confirm: string, fields?: Child[], reason?: string, danger?: boolean}} options
+ *   `fields`: inputs of the caller's, above the reason; what is required in them is asked for by the browser
  * @returns {Promise<string | null>}
  */
-export function confirmDialog({ title, lines, confirm, reason, danger = true }) {
+export function confirmDialog({ title, lines, confirm, fields = [], reason, danger = true }) {
   return new Promise((resolve) => {
-    const input = reason ? h('textarea', { id: 'confirm-reason', rows: 2, required: true, maxLength: 500 }) : null;
+    const input = reason ? h('textarea', { id: 'confirm-reason', rows: 2, required: true, maxLength: 500, on: { input: nonBlank } }) : null;
     const dialog = h('dialog', { class: 'dialog', 'aria-labelledby': 'confirm-title' },
       h('form', { method: 'dialog', on: { submit: () => { dialog.returnValue = 'yes'; } } },
         h('h2', { id: 'confirm-title' }, title),
         lines.map((line) => (line ? h('p', {}, line) : null)),
+        fields,
         input && h('label', { htmlFor: 'confirm-reason' }, reason),
         input,
         h('div', { class: 'dialog-actions' },

@@ -2,7 +2,7 @@
 import { api, ApiError } from './api.js';
 import { App } from './app.js';
 import { fill, h } from './dom.js';
-import { adminView } from './view/admin.js';
+import { adminView } from './view/admin/page.js';
 import { installHelp } from './view/help.js';
 import { notebookView } from './view/notebook.js';
 import { loggedOut } from './view/logged_out.js';

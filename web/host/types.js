@@ -45,8 +45,17 @@
  * @property {string | null} ended_at
  * @property {{running: string | null, queued: number}} queue
  * @property {number} last_event
- * @property {{memory_bytes?: number, cpu_s?: number, pids?: number}} [resources]
+ * @property {number} extended_s
+ * @property {{since: string, why: string, attempts: number, next_retry: string | null, gives_up_at: string} | null} quarantine
+ * @property {{memory_bytes?: number, cpu_s?: number, pids?: number, as_of?: string}} [resources]
  * @property {string} [sandbox_id]
+ * @property {number} [extension_left_s] how much more an admin may extend it, by policy
+ *
+ * @typedef {{at: string, tag: string, tenant: string, user: string, session_id: string, detail: Record<string, any>}} AuditEntry
+ * @typedef {{sandbox_id: string, state: string, claimed_at: string | null, ended_at: string | null, reason: string}} SandboxLife
+ * @typedef {{files: FileRef[], undeclared: FileRef[], more: number}} WouldLose
+ * @typedef {Session & {history: SandboxLife[], notices: Notice[], audit: AuditEntry[], would_lose: WouldLose | null}} SessionDetail
+ * @typedef {{user: string, tenant: string, disabled_at: string, by: string, reason_text: string, sessions: string}} DisabledUser
  *
  * @typedef {object} Execution
  * @property {string} execution_id
@@ -70,6 +79,42 @@
  * @property {string | null} finished_at
  * @property {number | null} duration_ms
  *
+ * One cell of a transcript; `code` is null where the policy keeps none.
+ * @typedef {object} Cell
+ * @property {string} execution_id
+ * @property {number} generation
+ * @property {'jupyter' | 'rest'} source
+ * @property {string} exit_reason
+ * @property {boolean} succeeded
+ * @property {number | null} execution_count
+ * @property {string} created_at
+ * @property {string | null} started_at
+ * @property {string} finished_at
+ * @property {string | null} code
+ * @property {number} output_bytes
+ * @property {number} left_out_bytes
+ * @property {Record<string, any>[]} [outputs]
+ * @property {boolean} [suggested]  a rebuild would take it by itself
+ *
+ * @typedef {object} Transcript
+ * @property {'off' | 'hash' | 'full'} policy
+ * @property {Cell[]} cells
+ * @property {number | null} next
+ * @property {{cells: number, bytes: number}} held
+ * @property {number} retained_s
+ *
+ * @typedef {object} Rebuild
+ * @property {string} rebuild_id
+ * @property {'running' | 'done' | 'stopped' | 'cut'} state
+ * @property {number} generation
+ * @property {number} done
+ * @property {number} total
+ * @property {{cell: string, execution_id: string, exit_reason: string} | null} stopped_at
+ * @property {string} detail
+ * @property {string[]} lost_variables
+ * @property {string[]} back
+ * @property {string[]} missing
+ *
  * @typedef {object} Notice
  * @property {string} notice_id
  * @property {string} kind
@@ -77,6 +122,7 @@
  * @property {string} at
  * @property {string} [text]
  * @property {string} [reason]
+ * @property {string} [said] an admin's own words
  * @property {string | null} [deadline]
  * @property {Variable[]} [variables]
  * @property {(string | FileRef)[]} [files]
@@ -101,6 +147,7 @@
  *   | KernelMessage
  *   | ({type: 'notice'} & Notice)
  *   | {type: 'execution', execution: Execution}
+ *   | {type: 'rebuild', rebuild: Rebuild}
  *   | {type: 'gap', after: number, oldest: number}
  *   | {type: 'bye', code: string}} StreamEvent
  *

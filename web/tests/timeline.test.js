@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cpuMs } from './cpu.js';
 import { activeWarnings } from '../host/model/notices.js';
+import { fromRecords } from '../host/model/record.js';
 import { Timeline } from '../host/model/timeline.js';
 
 let number = 0;
@@ -253,15 +254,39 @@ test('the record of a session without events', () => {
   assert.deepEqual(shape(t), ['a', 'b']);
 });
 
-test('the notices of a session without events', () => {
+const cell = (id, at, more = {}) => ({
+  execution_id: id, generation: 1, source: 'rest', exit_reason: 'ok', succeeded: true, execution_count: 1, created_at: later(at), started_at: later(at),
+  finished_at: later(at + 1), code: `code of ${id}`, output_bytes: 5, left_out_bytes: 0, outputs: [{ output_type: 'stream', name: 'stdout', text: `out of ${id}` }], ...more,
+});
+
+test('a session without events, from its transcript: runs and losses in the order of time', () => {
   const t = new Timeline();
-  const lost = notice('recycled', { reason: 'user' });
-  t.told([notice('idle_warning', { deadline: T }), lost]);
-  assert.deepEqual(shape(t), ['divider']);
+  const lost = notice('recycled', { reason: 'user', at: later(5), text: 'Ended.', variables: [] });
+  const error = [{ output_type: 'error', ename: 'E', evalue: 'v', traceback: [] }, { output_type: 'display_data', data: { 'text/plain': '1' }, metadata: {} }];
+  fromRecords(t, {
+    executions: [], notices: [lost, notice('idle_warning', { deadline: T, at: later(3) })],
+    cells: [cell('a', 0), cell('b', 9, { generation: 2, outputs: [{ output_type: 'stream', name: 'stderr', text: '[Sandglass: Ended.]\n' }, ...error], left_out_bytes: 7 })],
+  });
+  assert.deepEqual(shape(t), ['a', 'divider', 'b']);
   assert.equal(t.warnings.size, 0);
-  const live = after(execution('a', 'finished'));
-  live.told([lost]);
-  assert.deepEqual(shape(live), ['a'], 'never mixed into what the events tell');
+  const [a, b] = [t.runs.get('a'), t.runs.get('b')];
+  assert.deepEqual([a.code, a.partial, a.state, a.durationMs, texts(a)], ['code of a', false, 'finished', 1000, ['stdout:out of a']]);
+  assert.deepEqual([b.leftOut, texts(b), b.fresh], [7, ['error', 'rich'], t.items[1].key], 'what a notice says is not said twice');
+  assert.deepEqual([...t.earlier()], ['run-a']);
+});
+
+test('what events tell stays as they tell it; the transcript fills in before the gap', () => {
+  const t = after({ type: 'gap', after: 0, oldest: 50 }, execution('b', 'running'), message('b', 'execute_input', { code: 'live', execution_count: 2 }), stream('b', 'live'), execution('b', 'finished'));
+  fromRecords(t, { executions: [execution('b', 'finished').execution], notices: [notice('recycled', { reason: 'user' })], cells: [cell('a', -9), cell('b', 0)] });
+  assert.deepEqual(shape(t), ['a', 'gap', 'b']);
+  assert.deepEqual([t.runs.get('b').code, texts(t.runs.get('b'))], ['live', ['stdout:live']]);
+  assert.deepEqual([t.runs.get('a').code, t.runs.get('a').partial], ['code of a', false]);
+});
+
+test('a cell of which no code is kept stays a mere record', () => {
+  const t = new Timeline();
+  fromRecords(t, { executions: [], notices: [], cells: [cell('a', 0, { code: null, outputs: [] })] });
+  assert.deepEqual([t.runs.get('a').code, t.runs.get('a').partial], [null, true]);
 });
 
 test('warnings in force', () => {

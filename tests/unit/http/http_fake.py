@@ -22,7 +22,7 @@ from gateway.errors import (
     Unauthenticated,
 )
 from gateway.jsonio import dumps
-from gateway.ports import SessionQuery
+from gateway.ports import AuditQuery, SessionQuery
 from gateway.protocol import jupyter
 from gateway.service.api import Json, Sink
 from gateway.service.attachments import Attachments, Reader
@@ -133,8 +133,8 @@ class FakeSession:
     def recycle(self) -> None:
         self.calls.append("recycle")
 
-    def end(self, reason: str = "user", by: str = "", text: str = "") -> None:
-        self.calls.append(("end", reason, by, text))
+    def end(self, by: str = "") -> None:
+        self.calls.append(("end", by))
         self.ended = True
         self.attachments.close_all("session_ended")
 
@@ -260,6 +260,7 @@ class FakeGateway:
         self.healthy = True
         self.create_delay_s = 0.0
         self._ids = itertools.count(1)
+        self.oversight = FakeOversight(self)
 
     async def create_session(
         self, principal: Principal, *, profile: str | None = None, name: str = "", source: str = "rest"
@@ -293,14 +294,6 @@ class FakeGateway:
         mine = [s for s in self.held.values() if principal.owns(s.owner.tenant, s.owner.user) and not s.ended]
         return mine[::-1]
 
-    async def admin_sessions(
-        self, principal: Principal, query: SessionQuery
-    ) -> tuple[list[Json], tuple[float, str] | None]:
-        return [s.to_json() for s in self.held.values()], None
-
-    async def audit(self, principal: Principal) -> list[Json]:
-        return []
-
     def profiles(self) -> Json:
         available = {"gvisor": True, "container": True, "microvm": False}
         listed = [{"name": n, "available": a, "display_name": f"Python ({n})"} for n, a in available.items()]
@@ -324,6 +317,22 @@ class FakeGateway:
 
     def statistics(self) -> Json:
         return {}
+
+
+class FakeOversight:
+    def __init__(self, gateway: FakeGateway) -> None:
+        self._gateway = gateway
+
+    async def sessions(self, admin: Principal, query: SessionQuery) -> tuple[list[Json], tuple[float, str] | None]:
+        return [s.to_json() for s in self._gateway.held.values()], None
+
+    async def end(self, admin: Principal, session_id: str, text: str) -> Json:
+        session = await self._gateway.session(admin, session_id, admin=True)
+        session.calls.append(("end by an admin", admin.user, text))
+        return session.to_json()
+
+    async def audit(self, admin: Principal, query: AuditQuery) -> tuple[list[Json], int | None]:
+        return [], None
 
 
 class FakeTokens:

@@ -14,7 +14,7 @@ from http_served import PATIENCE_S
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from gateway.auth import AuthSettings, Pages, Revocations, TokenVerifier
+from gateway.auth import AuthSettings, KeptRevocations, Pages, TokenVerifier
 from gateway.http.app import body_limit, make_app
 from gateway.http.deps import Deps
 from gateway.http.server import bind, serve
@@ -38,14 +38,15 @@ class Real:
 
     async def start(self) -> None:
         gateway = self.rig.gateway
-        revocations = Revocations()
+        kept = KeptRevocations(self.rig.records, self.rig.tasks.spawn)
+        revocations = await kept.load()
         for row in await gateway.users.load():
             revocations.user_changed(row)
         gateway.users.listeners.append(revocations.user_changed)
         clock = self.rig.clock
         verifier = TokenVerifier.from_settings(self.auth, clock, revocations=revocations)
         self.pages = Pages(SECRET, clock, revocations=revocations)
-        deps = Deps(verifier, self.pages, clock, tasks=self.rig.tasks)
+        deps = Deps(verifier, self.pages, clock, tasks=self.rig.tasks, recorded=kept.recorded)
         revocations.listeners.append(deps.presence.revoked)
         bound, self.port = bind("127.0.0.1", 0)
         deps.url = f"http://127.0.0.1:{self.port}"

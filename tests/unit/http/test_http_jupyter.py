@@ -54,7 +54,7 @@ async def test_a_kernels_life(s: Served) -> None:
     assert response.code == 200 and js(response)["id"] == kernel_id
     response = await s.call("DELETE", path)
     assert response.code == 204 and response.body == b""
-    assert session.calls[-1] == ("end", "user", "alice", "")
+    assert session.calls[-1] == ("end", "alice")
     assert_problem(await s.call("GET", path), 404, "not_found")
     assert_problem(await s.call("DELETE", path), 404, "not_found")
     assert_problem(await s.call("POST", f"{path}/restart"), 404, "not_found")

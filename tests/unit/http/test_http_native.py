@@ -152,7 +152,7 @@ async def test_admin_rows(s: Served) -> None:
     assert_problem(await s.call("POST", end, {"reason_text": "x"}), 403, "forbidden")
     assert_problem(await s.call("POST", end, {}, user="root/t2/tenant_admin"), 404, "not_found")
     response = await s.call("POST", end, {"reason_text": "too long"}, user="root/t1/tenant_admin")
-    assert response.code == 202 and session.calls == [("end", "admin", "root", "too long")]
+    assert response.code == 202 and session.calls == [("end by an admin", "root", "too long")]
 
 
 async def until(condition: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.domain.model import Principal
 from gateway.errors import BadRequest, QuotaExceeded
+from gateway.http.body import Field, parse_object
 from gateway.http.cache import ByteCache, Payload
 from gateway.http.confirm import Confirmer
 from gateway.http.deps import _with_name_of
@@ -17,6 +18,17 @@ from gateway.http.notebooks import MAX_PER_USER, Notebooks
 from gateway.http.outflow import Outflow
 from gateway.http.render import refusals
 from gateway.protocol import jupyter
+
+
+def test_a_list_of_strings_in_a_body() -> None:
+    fields = {"cells": Field(list, max_chars=3, most=2)}
+    assert parse_object(b'{"cells": ["a", "bcd"]}', fields) == {"cells": ["a", "bcd"]}
+    assert parse_object(b"{}", fields) == parse_object(b'{"cells": null}', fields) == {"cells": None}
+    assert parse_object(b'{"cells": []}', fields) == {"cells": []}
+    for bad in (b'"a"', b'{"a": 1}', b"[1]", b"[null]", b'[["a"]]', b'["abcd"]', b'["a", "b", "c"]', b'["\\ud800"]', b"true"):
+        with pytest.raises(BadRequest) as caught:
+            parse_object(b'{"cells": ' + bad + b"}", fields)
+        assert "cells" in caught.value.detail
 
 
 def test_confirmation_goes_one_round_trip_at_a_time() -> None:

@@ -84,7 +84,7 @@ export function countdowns(session, now) {
     max: {
       left: maxLeft,
       text: maxLeft === null ? 'not running' : countdownText(maxLeft),
-      fraction: fraction(maxLeft, session.max_lifetime_s),
+      fraction: fraction(maxLeft, session.max_lifetime_s + (session.extended_s ?? 0)),
     },
   };
 }

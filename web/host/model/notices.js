@@ -44,7 +44,7 @@ function dividerFor(timeline, notice) {
   /** @type {Divider} */
   const divider = {
     kind: 'divider', key: 'divider-' + notice.notice_id, headline: notice.kind, at: notice.at, generation: notice.generation,
-    reason: notice.reason ?? '', texts: [], lost: [], lostFiles: [], kept: [], restored: [], failed: [], closed: false,
+    reason: notice.reason ?? '', texts: [], lost: [], lostFiles: [], kept: [], restored: [], failed: [], said: [], closed: false,
   };
   timeline.add(divider);
   return divider;
@@ -68,6 +68,7 @@ function lossInto(divider, notice, timeline) {
   }
   divider.reason ||= notice.reason ?? '';
   divider.generation = Math.max(divider.generation, notice.generation ?? 0);
+  if (notice.said && !divider.said.includes(notice.said)) divider.said.push(notice.said);
   if (notice.text && !divider.texts.includes(notice.text)) divider.texts.push(notice.text);
   if (notice.kind === 'files_lost') divider.lostFiles = merge(divider.lostFiles, fileRefs(notice.files));
   else if (notice.kind === 'restored') {

@@ -31,6 +31,7 @@
  * @property {Notice[]} notices
  * @property {string | null} fresh  the key of the divider after which this was the first run
  * @property {boolean} partial  some of its events are no longer kept
+ * @property {number} leftOut  bytes of output that the transcript did not keep, for a run that is shown from there
  *
  * @typedef {object} Divider
  * @property {'divider'} kind
@@ -45,6 +46,7 @@
  * @property {FileRef[]} kept
  * @property {FileRef[]} restored
  * @property {FileRef[]} failed
+ * @property {string[]} said  an admin's own words
  * @property {boolean} closed  a run has started since
  *
  * @typedef {{kind: 'note', key: string, notice: Notice}} Note
@@ -203,16 +205,6 @@ export class Timeline {
     }
   }
 
-  /**
-   * Notices as recorded, for a session whose events are gone. Among runs from events their places would be guesses.
-   * @param {Notice[]} notices
-   */
-  told(notices) {
-    if (this.items.some((item) => item.kind !== 'run' || !item.partial)) return;
-    const inOrder = [...notices].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
-    for (const notice of inOrder) if (!notice.kind.endsWith('_warning')) addNotice(this, notice);
-  }
-
   /** @param {string} executionId @param {number} [at] where a new one goes @returns {Run} */
   #run(executionId, at = this.items.length) {
     let run = this.runs.get(executionId);
@@ -220,7 +212,7 @@ export class Timeline {
       run = {
         kind: 'run', key: 'run-' + executionId, executionId, code: null, source: null, state: 'queued', status: null,
         exitReason: null, nextAction: null, count: null, generation: null, createdAt: null, startedAt: null, finishedAt: null,
-        durationMs: null, outputs: new Outputs(), truncated: null, notices: [], fresh: null, partial: false,
+        durationMs: null, outputs: new Outputs(), truncated: null, notices: [], fresh: null, partial: false, leftOut: 0,
       };
       this.runs.set(executionId, run);
       this.add(run, at);
@@ -325,7 +317,7 @@ export class Timeline {
  * Is a text nothing but notices that the timeline shows by itself?
  * @param {Set<string>} said @param {string} text
  */
-function repeats(said, text) {
+export function repeats(said, text) {
   if (!said.size || !text.includes('[Sandglass: ')) return false;
   const rest = text.split('\n').filter((line) => {
     const told = /^\[Sandglass: (.*)\]$/.exec(line)?.[1];

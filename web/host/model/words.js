@@ -52,7 +52,19 @@ const STATE = {
 /** @type {Record<string, string>} */
 const HEADLINE = {
   recycled: 'The sandbox ended', kernel_died: 'The kernel died', kernel_restarted: 'The kernel was restarted',
-  ended: 'The session ended', variables_lost: 'Variables were lost', files_lost: 'Files were lost',
+  ended: 'The session ended', extended: 'Its maximum was extended', quarantined: 'Files could not be saved', restored: 'Files came back',
+  start_failed: 'No sandbox could be started', idle_warning: 'Warned: idle', max_warning: 'Warned: maximum lifetime',
+  output_truncated: 'Output was cut', variables_lost: 'Variables were lost', files_lost: 'Files were lost',
+};
+
+/** What somebody did, by its tag in the audit. @type {Record<string, string>} */
+const ACT = {
+  'rest:session:create': 'opened the session', 'jupyter:session:create': 'opened the session from Jupyter',
+  'user:session:end': 'ended the session', 'admin:session:end': 'ended the session',
+  'admin:session:extend': 'extended its maximum lifetime', 'admin:session:retry': 'had its files tried again',
+  'admin:session:release': 'gave up what could not be saved',
+  'user:artifact:delete': 'deleted a kept file', 'admin:artifact:delete': 'deleted a kept file',
+  'admin:user:disable': 'disabled the user', 'admin:user:enable': 'enabled the user', 'admin:user:end_sessions': 'ended every session of the user',
 };
 
 /** @type {Record<string, string>} */
@@ -66,6 +78,10 @@ export function endWords(word) {
   const exit = EXIT[word];
   return exit ? exit[0]?.toLowerCase() + exit.slice(1) : word.replaceAll('_', ' ');
 }
+/** The same for whoever is not the owner. @param {string} word */
+export const endWordsOfOther = (word) => (word === 'user' ? 'its owner ended it' : endWords(word));
+/** @param {string} tag */
+export const actWords = (tag) => ACT[tag] ?? tag;
 /** @param {string} word */
 export const headlineWords = (word) => HEADLINE[word] ?? word.replaceAll('_', ' ');
 /** @param {string} word */

@@ -5,7 +5,7 @@ import { codeEditor } from './editor.js';
 /** @param {import('../app.js').App} app */
 export function composer(app) {
   const run = h('button', { type: 'submit', class: 'primary' }, 'Run');
-  const hint = h('p', { class: 'muted small', id: 'code-hint' }, 'Shift+Enter runs · Esc leaves the editor · ? for shortcuts');
+  const hint = h('p', { class: 'muted small', id: 'code-hint' }, 'Shift+Enter runs · Esc leaves the editor · ? for help');
   const state = h('p', { class: 'small composer-state' });
   let draftOf = '';
   let sending = false;

@@ -1,6 +1,7 @@
 /** The lasting line where variables were lost: what happened, why, when, what went and what stayed. */
-import { fill, h } from '../dom.js';
+import { button, fill, h } from '../dom.js';
 import { endWords, headlineWords, listText, shortHash, variableText } from '../model/words.js';
+import { canRebuild, chooseCells } from './rebuild.js';
 
 /** @param {string} at */
 export function timeOf(at) {
@@ -16,6 +17,8 @@ export function dividerView(app, item) {
   /** @param {string} label @param {import('../types.js').FileRef[]} files */
   const files = (label, files) => files.length > 0 && h('p', {}, h('strong', {}, `${label}: `),
     files.slice(0, 12).map((f, i) => [i ? ', ' : '', ...file(f)]).flat(), files.length > 12 ? ` and ${files.length - 12} more` : '');
+  const again = button('Run cells again …', () => void chooseCells(app));
+  const tick = () => { again.hidden = item.headline === 'ended' || item !== app.timeline.lastDivider() || !canRebuild(app); };
   return {
     element,
     draw() {
@@ -24,11 +27,15 @@ export function dividerView(app, item) {
         h('h2', {}, headlineWords(item.headline) + reason, ' ', h('span', { class: 'muted small' }, timeOf(item.at))),
         (item.lost.length > 0 || item.headline !== 'ended') && h('p', {}, h('strong', {}, 'Variables lost: '), item.lost.length ? listText(item.lost.map(variableText), 20) : 'none were defined'),
         files('Files lost', item.lostFiles),
+        item.said.length > 0 && h('p', {}, h('strong', {}, 'An administrator said: '), item.said.map((words) => `“${words}”`).join(', ')),
         files('Files kept', item.restored.length ? [] : item.kept),
         files('Files restored', item.restored),
         files('Not restored', item.failed),
         app.session?.state !== 'ended' && !item.closed && h('p', { class: 'muted' },
-          item.headline === 'recycled' ? 'The next run opens a new sandbox.' : 'The next run starts with no variables.')));
+          item.headline === 'recycled' ? 'The next run opens a new sandbox.' : 'The next run starts with no variables.'),
+        again));
+      tick();
     },
+    tick,
   };
 }

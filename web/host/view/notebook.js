@@ -4,10 +4,12 @@ import { button, h, setAttr } from '../dom.js';
 import { composer } from './composer.js';
 import { filesPanel } from './files.js';
 import { messageLine } from './message.js';
+import { rebuildBar } from './rebuild.js';
 import { sessionBar } from './session_bar.js';
 import { newSession, sessionList } from './sessions.js';
 import { timelineView } from './timeline.js';
 import { titleKeeper } from './title.js';
+import { transcriptPanel } from './transcript.js';
 import { variablesPanel } from './variables.js';
 import { warningBanner } from './warning.js';
 
@@ -27,7 +29,8 @@ export function notebookView(app) {
 
   const editor = composer(app);
   const timeline = timelineView(app, editor);
-  const working = h('div', { class: 'working' }, sessionBar(app), messageLine(app), warningBanner(app), timeline, editor.element);
+  const working = h('div', { class: 'working' }, sessionBar(app), messageLine(app), warningBanner(app), timeline,
+    h('div', { class: 'dock' }, rebuildBar(app), editor.element));
   const welcome = h('div', { class: 'welcome' },
     h('h1', {}, 'Start a session'),
     h('p', {}, 'A session is a Python kernel of your own, in a sandbox of its own. Variables live until the sandbox ends; files that are kept come back in the next one.'),
@@ -39,7 +42,7 @@ export function notebookView(app) {
     h('div', { class: 'panes', role: 'group', 'aria-label': 'Show' }, tabs),
     h('nav', { class: 'sessions-pane', 'aria-label': 'Sessions' }, sessionList(app, () => show('work'))),
     h('main', { class: 'work-pane', id: 'main', tabIndex: -1 }, working, welcome, missing),
-    h('aside', { class: 'side-pane', 'aria-label': 'Files and variables' }, filesPanel(app), variablesPanel(app)));
+    h('aside', { class: 'side-pane', 'aria-label': 'Files, variables and transcript' }, filesPanel(app), variablesPanel(app), transcriptPanel(app)));
 
   app.on(['session', 'connection', 'route'], () => {
     const wanted = location.hash.startsWith('#/s/');

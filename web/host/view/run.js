@@ -104,5 +104,6 @@ function endLines(run) {
   if (run.truncated && (run.truncated.bytes_dropped || run.truncated.messages_dropped)) {
     lines.push(h('p', { class: 'cut' }, `Output past the limit was dropped: ${sizeText(run.truncated.bytes_dropped)}, ${run.truncated.messages_dropped} messages.`));
   }
+  if (run.leftOut) lines.push(h('p', { class: 'cut' }, `From the transcript, which did not keep ${sizeText(run.leftOut)} of its output.`));
   return lines;
 }

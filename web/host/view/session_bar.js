@@ -34,6 +34,7 @@ export function sessionBar(app) {
     const why = session.state === 'ended' || session.state === 'dormant' ? session.reason : '';
     setText(state, stateWords(session) + (why ? `: ${endWords(why)}` : ''));
     setAttr(state, 'data-state', session.busy && session.state === 'active' ? 'running' : session.state);
+    setAttr(state, 'title', session.quarantine?.why ? `The store does not take them: ${session.quarantine.why}` : null);
     setText(profile, session.profile === session.tier ? tierWords(session.tier) : `${session.profile} · ${tierWords(session.tier)}`);
     setText(generation, `generation ${session.generation}`);
     const { idle: idleNow, max: maxNow } = countdowns(session, app.now);

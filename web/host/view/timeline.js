@@ -17,7 +17,7 @@ export function timelineView(app, editor) {
   const empty = h('div', { class: 'empty' },
     h('p', {}, 'Write Python below and run it. Upload files in the Files panel; they appear in ', h('code', {}, 'in/'), '.'),
     h('p', { class: 'muted' }, 'What you write to ', h('code', {}, 'out/'), ' is kept when the sandbox ends.'));
-  const over = h('div', { class: 'empty' }, h('p', {}, 'This session has ended. What it ran is no longer kept; files that were kept can still be downloaded.'));
+  const over = h('div', { class: 'empty' }, h('p', {}, 'This session has ended. What it ran is not kept any more; files that were kept can still be downloaded.'));
   /** @type {Map<string, ItemView>} */
   const views = new Map();
   let timeline = app.timeline;
@@ -52,7 +52,7 @@ export function timelineView(app, editor) {
     over.hidden = !ended || timeline.runs.size > 0;
   };
   app.on(['timeline', 'connection', 'session'], draw);
-  app.on(['tick', 'session'], () => {
+  app.on(['tick', 'session', 'transcript', 'rebuild'], () => {
     for (const item of timeline.items) if (item.kind !== 'run' || item.state !== 'finished') views.get(item.key)?.tick?.();
   });
   follow(list);
@@ -82,7 +82,7 @@ function make(app, item, editor) {
     return { element, draw: () => outputs.draw() };
   }
   if (item.kind === 'gap') {
-    fill(element, h('p', {}, 'Earlier output is no longer kept in the live record. Runs from before are listed with what was stored of them.'));
+    fill(element, h('p', {}, 'Earlier output is no longer kept in the live record. Runs from before come from the transcript, as far as it goes.'));
   } else {
     setAttr(element, 'data-kind', item.notice.kind);
     fill(element, h('p', {}, item.notice.text || item.notice.kind.replaceAll('_', ' '), h('span', { class: 'muted small' }, ` · ${agoText(item.notice.at, app.now)}`)));

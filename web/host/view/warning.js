@@ -41,7 +41,7 @@ function banner(app, warning, clock) {
   return h('section', { class: 'warning', 'aria-label': 'The sandbox is about to end' },
     h('h2', {}, 'This sandbox ends in ', clock),
     h('p', {}, atMaximum
-      ? 'It has reached its maximum lifetime. That counts from its start whatever happens in it, so it cannot be extended; the next run opens a fresh sandbox.'
+      ? 'It has reached its maximum lifetime. That counts from its start whatever happens in it, so it cannot be extended from here; the next run opens a fresh sandbox.'
       : 'Nothing has run for a while. Running something, uploading or Keep alive starts the idle time anew.'),
     h('dl', {},
       h('dt', {}, 'Variables lost'), h('dd', {}, variables.length ? listText(variables, 20) : 'none'),
