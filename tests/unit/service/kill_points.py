@@ -273,7 +273,7 @@ async def _check(rig: MortalRig, trial: Trial) -> None:
 
 
 def _key(artifact: Any) -> str:
-    from gateway.service.keeping import artifact_key
+    from gateway.service.storing import artifact_key
 
     return artifact_key(artifact)
 
