@@ -16,7 +16,7 @@ from ..domain.session_events import SandboxGone, StartFailed
 from ..domain.session_state import Phase, Session
 from ..errors import SandglassError
 from ..ports import SandboxFacts, SandboxRow, SessionRow
-from . import rebuild
+from . import rebuild, unfinished
 from .gateway import Gateway
 from .live import LiveSession
 from .session_record import core_of
@@ -114,7 +114,7 @@ class Adoption:
     async def _adopt(self, session: LiveSession, rows: dict[str, SandboxRow], facts: dict[str, SandboxFacts]) -> None:
         core = session.core
         row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
-        unfinished = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
+        left = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
         running = row is not None and fact is not None and fact.running and row.marker
         sandbox, gone = None, None
         if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
@@ -128,12 +128,12 @@ class Adoption:
                 sandbox = found
         if sandbox is not None:
             numbers = sandbox.link.hello["received"]
-            session.runs.load(unfinished, numbers[1])
+            unfinished.load(session, left, numbers[1])
             session.mending.resume(sandbox)
-            session.runs.resume()
+            unfinished.resume(session)
             self._go_on(session)
         else:
-            session.runs.load(unfinished, None)
+            unfinished.load(session, left, None)
             self._without_sandbox(session, gone or _why_gone(fact))
         session.take_timers()
         if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):

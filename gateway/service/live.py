@@ -19,13 +19,12 @@ from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
 from ..domain.session_state import Session, timers
-from ..errors import InvalidTransition, RecordsUnavailable, StoreUnavailable
-from ..jsonio import dumps
+from ..errors import InvalidTransition, RecordsUnavailable
 from ..ports import NoticeRow, SessionRow
-from .attachments import Attachments
 from .draining import Draining
 from .effects import Effects
-from .journal import Entry, EntryKind, Flag, Journal
+from .journal import Flag
+from .journaled import Journaled
 from .keeping import Keeper
 from .mending import Mending
 from .runs import Run, Runs
@@ -45,23 +44,18 @@ RELEASE_AFTER_S = 2.0
 NO_FLAGS = Flag(0)
 TOLD_WAIT_S = 1.0
 SAVE_AFTER_S = 0.3
-SAY_AGAIN_S = 0.5
-UNSAID = 1000
 ANNOUNCE_AFTER_S = 0.05
 """A cell's busy, variables and idle make one event when the cell is short: nobody can see more in that time."""
 
 
-class LiveSession:
+class LiveSession(Journaled):
     """Everything about one session that is not ENDED for longer than a moment."""
 
     def __init__(self, world: World, row: SessionRow, core: Session, profile: Profile, on_end: Callable[[LiveSession], None]) -> None:
-        self.world = world
+        super().__init__(row.session_id, world)
         self.row = row
         self.core = core
         self.profile = profile
-        self.session_id = row.session_id
-        self.journal = Journal.open(world.journals / row.session_id, max_bytes=world.caps.journal_bytes)
-        self.attachments = Attachments(self.journal, world.tasks, world.caps.attachments)
         self.keeper = Keeper(
             world.records, world.store, world.clock,
             session_id=row.session_id, tenant=row.tenant, user=row.user, limits=world.keep,
@@ -78,9 +72,6 @@ class LiveSession:
         self.draining = Draining(self)
         self.sandbox: Sandbox | None = None
         self.kernel_ready = False
-        self.over_life = 0
-        """Kernels of the present sandbox up to this life are lost, and counted as such."""
-        self.marked = ""
         self.ran = False
         self.variables: list[Variable] = []
         self.variables_more = 0
@@ -91,7 +82,6 @@ class LiveSession:
         self.kernel_info: Json = {}
         self.store_problem = ""
         """Why the last try to store what a quarantined sandbox holds failed."""
-        self.ended = asyncio.Event()
         self.changed = asyncio.Event()
         self._on_end = on_end
         self._armed: dict[str, float] = {}
@@ -104,8 +94,6 @@ class LiveSession:
         self._announcing = False
         self._announce_timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
-        self._unsaid: deque[tuple[EntryKind, bytes, Flag, int, int, str, str]] = deque()
-        self._say_timer: asyncio.TimerHandle | None = None
 
     # --- the mailbox --------------------------------------------------------------------------------------------------
 
@@ -274,70 +262,7 @@ class LiveSession:
         if self._pump is None:
             self._pump = self.spawn(self._carry_out(), f"session-{self.session_id[:8]}")
 
-    # --- the journal --------------------------------------------------------------------------------------------------
-
-    def _write(
-        self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, number: int = 0, parent: str = "", target: str = ""
-    ) -> None:
-        at = self.world.clock.now()
-        index = self.journal.append(kind, body, flags=flags, lane=lane, number=number, at=at, target=target, parent=parent)
-        self.attachments.publish(Entry(index, kind, flags, lane, number, at, target, parent, body))
-
-    def _say(self, kind: EntryKind, body: bytes, flags: Flag = NO_FLAGS, lane: int = 0, parent: str = "", target: str = "") -> None:
-        """What the gateway itself tells: while the disk takes nothing it waits here, in order, so that no step of a session fails for it."""
-        if len(self._unsaid) < UNSAID or kind is EntryKind.MARK:
-            self._unsaid.append((kind, body, flags, lane, 0, parent, target))
-        if self._say_timer is None:
-            self._say_all()
-
-    def _say_all(self) -> None:
-        self._say_timer = None
-        try:
-            while self._unsaid:
-                self._write(*self._unsaid[0])
-                self._unsaid.popleft()
-        except StoreUnavailable as error:
-            if not self.ended.is_set():
-                log.error("the journal cannot be written, will try again", extra={"session": self.session_id, "why": error.detail})
-                self._say_timer = asyncio.get_running_loop().call_later(SAY_AGAIN_S, self._say_all)
-
-    def write_message(self, body: bytes, *, flags: Flag, lane: int, number: int, parent: str = "", target: str = "") -> None:
-        """``number``: the relay's, which keeps the message when this raises StoreUnavailable; 0 for one of the gateway's own."""
-        if not number:
-            self._say(EntryKind.MESSAGE, body, flags, lane, parent, target)
-        elif self._unsaid:
-            raise StoreUnavailable("Earlier entries of the journal wait to be written.")
-        else:
-            self._write(EntryKind.MESSAGE, body, flags, lane, number, parent, target)
-
-    def write_request(self, body: bytes, msg_id: str) -> None:
-        self._write(EntryKind.REQUEST, body, parent=msg_id)
-
-    def write_state(self, event: Json) -> None:
-        self._say(EntryKind.STATE, dumps(event))
-
-    def write_notice(self, notice: Json) -> None:
-        self._say(EntryKind.NOTICE, dumps(notice))
-
-    def mark_sandbox(self, sandbox: Sandbox) -> None:
-        """From here on relay numbers are this sandbox's; once a sandbox, for ``received`` starts anew behind it."""
-        if self.marked != sandbox.sandbox_id:
-            self.marked = sandbox.sandbox_id
-            self.over_life = 0
-            self._say(EntryKind.MARK, dumps({"sandbox_id": sandbox.sandbox_id, "epoch": sandbox.row.epoch}))
-
-    def received(self) -> tuple[int, int, int]:
-        """The highest relay numbers of the marked sandbox that stand in the journal."""
-        got = self.journal.received
-        return got.get(0, 0), got.get(1, 0), got.get(2, 0)
-
-    def find_request(self, msg_id: str, after: int) -> bytes:
-        """The v1 request as it was asked for; empty when the journal does not keep it any more."""
-        for head in self.journal.scan(after):
-            if head.kind == EntryKind.REQUEST and head.parent == msg_id:
-                found = self.journal.read(head.index - 1, max_entries=1)
-                return bytes(found[0].body) if found else b""
-        return b""
+    # --- telling the page ---------------------------------------------------------------------------------------------
 
     def announce(self) -> None:
         """Tell the page what changed, once for all changes of this turn of the loop."""

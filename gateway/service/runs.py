@@ -18,9 +18,7 @@ from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
 from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
 from ..errors import NotFound, QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
-from ..protocol import jupyter
 from .anchors import ran_s, stamp
-from .journal import EntryKind, Flag, Head
 from .views import session_brief
 
 if TYPE_CHECKING:
@@ -95,14 +93,14 @@ class Runs:
         )  # fmt: skip
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code)
         self._s.write_request(body, msg_id)  # what the journal does not take is not taken on
-        self._know(run)
+        self.know(run)
         if run.rest:
             self._announce(run)
         elif not silent:
             run.announce_timer = asyncio.get_running_loop().call_later(QUEUED_AFTER_S, self._announce, run)
         return run
 
-    def _know(self, run: Run) -> None:
+    def know(self, run: Run) -> None:
         self.open[run.e.msg_id] = run
         self.recent[run.e.msg_id] = run.row.execution_id
         if len(self.recent) > 512:
@@ -169,7 +167,7 @@ class Runs:
         run.row.started_at, run.row.data["began"] = self._s.world.clock.now(), stamp(self._s.world.clock)
         run.row.data["output_after"] = self._s.journal.last_index
         run.row.state = run.e.state
-        self._arm(run, run.timeout_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
+        self.limit(run, run.timeout_s)
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
         run.save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_running, run)
         if not run.silent:
@@ -215,6 +213,10 @@ class Runs:
     def impose(self, run: Run, reason: ExitReason) -> None:
         run.e = ex.imposed(run.e, reason)
 
+    def limit(self, run: Run, left_s: float) -> None:
+        """Its time runs out after so many seconds."""
+        self._arm(run, left_s, lambda: self._timed_out(run, ExitReason.TIMEOUT))
+
     def _arm(self, run: Run, delay_s: float, call: Callable[[], None]) -> None:
         self._s.world.deadlines.after((self._s.session_id, "run", run.row.execution_id), delay_s, call)
 
@@ -242,7 +244,7 @@ class Runs:
         if not run.forwarded:
             self.impose(run, ExitReason.INTERRUPTED)
             self._s.traffic.tell_failed(run, ExitReason.INTERRUPTED)
-            self._finish(run, ExitReason.INTERRUPTED)
+            self.finish(run, ExitReason.INTERRUPTED)
         else:
             self._timed_out(run, ExitReason.INTERRUPTED)
 
@@ -260,7 +262,7 @@ class Runs:
             if not detail and not run.forwarded:
                 run.row.data["detail"] = f"It had not begun. {ex.SENTENCES[own]}"
             self._s.traffic.tell_failed(run, own)
-            self._finish(run, own)
+            self.finish(run, own)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -279,9 +281,9 @@ class Runs:
             self._settle_timer.cancel()
             self._settle_timer = None
         for run in [run for run in self.open.values() if run.e.complete]:
-            self._finish(run, None)
+            self.finish(run, None)
 
-    def _finish(self, run: Run, forced: ExitReason | None) -> None:
+    def finish(self, run: Run, forced: ExitReason | None) -> None:
         if self.open.pop(run.e.msg_id, None) is None:
             return
         if run.save_timer is not None:
@@ -371,77 +373,7 @@ class Runs:
     def reject(self, run: Run) -> None:
         """It cannot be sent at all (too long for the stream)."""
         self._s.traffic.tell_failed(run, ExitReason.PLATFORM_FAULT)
-        self._finish(run, ExitReason.PLATFORM_FAULT)
-
-    # --- after a restart of the gateway -------------------------------------------------------------------------------
-
-    def load(self, rows: list[ExecutionRow], arrived: int | None) -> None:
-        """Take up unfinished executions. ``arrived``: the last request number that reached the relay, None without a sandbox.
-
-        What the journal holds of each (its reply, its idle, how much output) is read back from there.
-        """
-        for row in rows:
-            data = row.data
-            body = self._s.find_request(row.msg_id, data.get("first", 0))
-            code = ""
-            try:
-                message = jupyter.decode(body)
-                header, code = message.header, str(message.content.get("code", ""))
-            except ValueError:
-                header = {"msg_id": row.msg_id, "msg_type": "execute_request", "session": "", "username": "", "version": "5.3"}
-            e = Execution(row.execution_id, row.msg_id, ExecutionState(row.state))
-            run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")), code)
-            number = data.get("number")
-            run.forwarded = arrived is not None and number is not None and number <= arrived
-            if run.forwarded:
-                run.body = b""
-            self._know(run)
-        after = min((row.data.get("first", 0) for row in rows), default=0)
-        for head in self._s.journal.scan(after) if rows else ():
-            found = self.open.get(head.parent)
-            if found is not None and head.kind == EntryKind.MESSAGE:
-                self._replay(found, head)
-        self._end_outdated()
-
-    def _end_outdated(self) -> None:
-        """A kill came between a loss and the records of the work that it ended: that must not run, or run again, on other variables."""
-        core = self._s.core
-        lost = ExitReason.KERNEL_DIED if core.state is SessionState.ACTIVE else ExitReason.SANDBOX_ENDED
-        for run in [run for run in self.open.values() if run.row.generation < core.generation]:
-            self._s.traffic.tell_failed(run, lost)
-            self._finish(run, None if run.e.complete else lost)
-
-    def _replay(self, run: Run, head: Head) -> None:
-        if head.flags & Flag.OUTPUT:
-            run.output_bytes += head.length
-            run.output_messages += 1
-        elif head.flags & Flag.BUSY:
-            run.e = ex.started(run.e)
-            run.row.state, run.row.started_at = run.e.state, run.row.started_at or head.at
-            run.row.data["output_after"] = head.index
-        elif head.flags & Flag.IDLE:
-            run.e = ex.idled(run.e)
-        elif head.flags & Flag.REPLY:
-            entry = self._s.journal.read(head.index - 1, max_entries=1)[0]
-            try:
-                content = jupyter.decode(bytes(entry.body)).content
-            except ValueError:
-                content = {}
-            run.e = ex.replied(run.e, str(content.get("status", "error")), str(content.get("ename", "")))
-            if not head.number and isinstance(told := content.get("sandglass"), dict):
-                # the last gateway's own word in the kernel's place (``Traffic.tell_failed``)
-                run.e = ex.imposed(run.e, ExitReason(told["exit_reason"]))
-            if isinstance(content.get("execution_count"), int):
-                run.row.data["execution_count"] = content["execution_count"]
-
-    def resume(self) -> None:
-        """Go on with what was loaded: finish what is complete, put the clocks of what runs back."""
-        for run in list(self.open.values()):
-            if run.e.complete:
-                self._finish(run, None)
-            elif run.e.state is ExecutionState.RUNNING and run.row.started_at:
-                left = max(0.0, run.timeout_s - ran_s(run.row, self._s.world.clock))
-                self._arm(run, left, lambda run=run: self._timed_out(run, ExitReason.TIMEOUT))  # type: ignore[misc]
+        self.finish(run, ExitReason.PLATFORM_FAULT)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 

@@ -211,6 +211,7 @@ async def run_trial(trial: Trial, path: Path) -> None:
     death = asyncio.ensure_future(fate.died.wait())
     await asyncio.wait((work, death), return_when=asyncio.FIRST_COMPLETED)
     if fate.dead:
+        fate.buried = True  # what cleans up behind a cancelled call must not wait for the dead
         work.cancel()
         await asyncio.wait((work,))
         await rig.bury()
