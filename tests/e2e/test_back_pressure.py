@@ -25,14 +25,14 @@ from e2e_gateway import Gateway
 MB = 1024 * 1024
 LINE = 65_536
 """A printed line, its number and its line break included: one message each."""
+WIDE = {"SANDGLASS_OUTPUT": "4GiB", "SANDGLASS_OUTPUT_MESSAGES": "10000000", "SANDGLASS_WORKSPACE": "256MiB"}
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway that admits output without a limit that matters here, and keeps the usual 64 MiB of it."""
-    env = {"SANDGLASS_OUTPUT": "4GiB", "SANDGLASS_OUTPUT_MESSAGES": "10000000", "SANDGLASS_WORKSPACE": "256MiB"}
-    gateway = Gateway(tmp_path_factory.mktemp("wide"), env).start()
+    gateway = Gateway(tmp_path_factory.mktemp("wide"), WIDE).start()
     yield gateway
     assert gateway.stop() == 0, gateway.tail()
 
@@ -166,11 +166,12 @@ def test_a_flood_that_nobody_reads_costs_no_memory(gateway: Gateway, wide: Gatew
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_in_the_middle_of_a_flood_makes_it_wait(wide: Gateway) -> None:
+def test_a_full_disk_in_the_middle_of_a_flood_makes_it_wait(start_gateway: Callable[..., Gateway]) -> None:
     """No file of the gateway's may grow past 6 MB for two seconds: what does not fit waits in the sandbox, and comes afterwards.
 
-    The records' write-ahead log has room all the time (it grows to 4 MB and begins anew): the journal is what is full.
+    The records have room all the time: the journal is what is full.
     """
+    wide = start_gateway(**WIDE)
     kernel = Kernel.start(wide, "container")
     assert wide.process is not None
     pid, seen = wide.process.pid, list[Message]()
