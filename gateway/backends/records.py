@@ -47,6 +47,7 @@ class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._db = Database(path)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 
 from ..domain.transcript import Cell
@@ -10,7 +11,8 @@ from .records_db import Database
 from .records_rows import CELL, encode, members, select, upsert, values, write_audit
 
 _NAMES = tuple(name for name in CELL if name != "place")
-_PUT = upsert("cells", _NAMES, "execution_id")
+_PUT = upsert("cells", _NAMES, "execution_id") + " RETURNING place"
+_TOTALS = 1000
 _WITHOUT_OUTPUTS = tuple("'[]' AS outputs" if name == "outputs" else name for name in CELL)
 _IN = "(SELECT value FROM json_each(?))"
 
@@ -20,10 +22,24 @@ class CellTables:
 
     _db: Database
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest = 0
+        self._totals: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """Cells and bytes of the sessions that were written to last: counting them took longer than the writing."""
+
     async def put_cell(self, cell: Cell, most_bytes: int, most_cells: int) -> None:
-        self._db.run(_PUT, values(cell, _NAMES))
-        count, size = self._held(cell.session_id)
+        known = self._totals.pop(cell.session_id, None)
+        place = int(self._db.returning(_PUT, values(cell, _NAMES))[0])
+        if known is None or place <= self._newest:  # one that was there already counts as it is now
+            count, size = self._held(cell.session_id)
+        else:
+            count, size = known[0] + 1, known[1] + cell.code_bytes + cell.output_bytes
+        self._newest = max(self._newest, place)
         if count <= most_cells and size <= most_bytes:
+            self._totals[cell.session_id] = count, size
+            if len(self._totals) > _TOTALS:
+                self._totals.popitem(last=False)
             return
         # a kill before this leaves a transcript over its bound until the next cell
         with self._db.transaction():
@@ -77,6 +93,7 @@ class CellTables:
         return int(count), int(size)
 
     async def forget_cells(self, session_id: str, audit: AuditRow) -> int:
+        self._totals.pop(session_id, None)
         self._db.run("PRAGMA secure_delete = ON")
         try:
             with self._db.transaction():

@@ -129,6 +129,12 @@ class Database:
         self._wrote()
         return number
 
+    def returning(self, sql: str, values: Iterable[object] = ()) -> Row:
+        """The one row that an INSERT ... RETURNING gives."""
+        row = self.one(sql, values)
+        self._wrote()
+        return row
+
     def _wrote(self) -> None:
         if self._checkpoints is not None:
             self._checkpoints.count()

@@ -131,15 +131,8 @@ class Transcript:
         self.forget_journal(run)
 
     async def _cell(self, run: Run, policy: Policy) -> Cell:
-        row, caps = run.row, self._s.world.caps
-        last: int = row.data["last"]
-        try:
-            # From where it began: of a thousand cells asked for at once, each would else look at what all before it printed.
-            found = await gather(self._s.journal, row.msg_id, row.data.get("output_after", last), last, caps.cell_bytes)
-            outputs, left_out = found.finished(), found.left_out
-        except SandglassError as error:
-            log.warning("the output of a cell cannot be read", extra={"execution": row.execution_id, "why": error.code})
-            outputs, left_out = [], run.output_bytes
+        row = run.row
+        outputs, left_out = await self._outputs(run) if run.output_messages or run.dropped_messages or run.e.reply != "ok" else ([], 0)
         full = policy is Policy.FULL
         return Cell(
             execution_id=row.execution_id, session_id=row.session_id, generation=row.generation, source=row.source,
@@ -149,6 +142,18 @@ class Transcript:
             output_bytes=encoded_bytes(outputs) if full and outputs else 0, left_out=left_out + run.dropped_bytes,
             code=run.code if full else None, outputs=outputs if full else [],
         )  # fmt: skip
+
+    async def _outputs(self, run: Run) -> tuple[list[Json], int]:
+        """And how many bytes of them there was no room for."""
+        row, caps = run.row, self._s.world.caps
+        last: int = row.data["last"]
+        try:
+            # From where it began: of a thousand cells asked for at once, each would else look at what all before it printed.
+            found = await gather(self._s.journal, row.msg_id, row.data.get("output_after", last), last, caps.cell_bytes)
+            return found.finished(), found.left_out
+        except SandglassError as error:
+            log.warning("the output of a cell cannot be read", extra={"execution": row.execution_id, "why": error.code})
+            return [], run.output_bytes
 
     async def settled(self) -> None:
         """Wait until every execution that has finished is in the transcript. Raises Unavailable while the records take nothing."""
