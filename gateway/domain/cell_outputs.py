@@ -14,6 +14,8 @@ from typing import Any
 Json = dict[str, Any]
 ERROR_BYTES = 64 * 1024
 """An error has so much of its own: why a cell failed is kept whatever it printed before."""
+STREAM_BYTES = len('{"output_type":"stream","name":"stdout","text":""},')
+"""Besides its text: what alternates between the two streams makes many of them."""
 _JSON_MIME = re.compile(r"application/(.*\+)?json")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -58,7 +60,7 @@ class CellOutputs:
     def take(self, msg_type: str, content: Mapping[str, Any]) -> None:
         """An iopub message of the cell. Others than outputs and ``clear_output`` are ignored."""
         if msg_type == "stream":
-            self._stream(_text(content.get("name")) or "stdout", _text(content.get("text")))
+            self._stream("stderr" if content.get("name") == "stderr" else "stdout", _text(content.get("text")))
         elif msg_type in ("display_data", "execute_result"):
             self._rich(msg_type, content)
         elif msg_type == "update_display_data":
@@ -84,6 +86,9 @@ class CellOutputs:
 
     def _stream(self, name: str, text: str) -> None:
         self._clear()
+        if self._cut:
+            self.left_out += len(text.encode("utf-8", "surrogatepass"))
+            return
         last = self._list[-1] if self._list else None
         stream = last if isinstance(last, _Stream) and last.name == name else None
         if stream is not None and "\r" in text:
@@ -92,7 +97,7 @@ class CellOutputs:
             stream.line.clear()
             text = open_line + text
         shown = _settled(text)
-        kept = _fitting(shown, self._most - self._used)
+        kept = _fitting(shown, self._most - self._used - (STREAM_BYTES if stream is None else 0))
         self._used += encoded_bytes(kept) - 2
         if len(kept) < len(shown):
             self._cut = True
@@ -100,6 +105,7 @@ class CellOutputs:
         if stream is None:
             if not kept:
                 return
+            self._used += STREAM_BYTES
             stream = _Stream(name)
             self._list.append(stream)
         done, newline, rest = kept.rpartition("\n")
