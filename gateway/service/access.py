@@ -114,6 +114,7 @@ class Access:
         self._alive()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ACTIVE_WAIT_S
+        await s.when_taken_up(ACTIVE_WAIT_S)
         s.want()
         while not (s.core.state is SessionState.ACTIVE and s.sandbox is not None and s.sandbox.link.lost is None):
             changed, before = s.changed, s.core.state

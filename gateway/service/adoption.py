@@ -62,6 +62,7 @@ class Adoption:
         session.store_problem = str(data.get("store_problem", ""))
         session.ran, session.marked = bool(data.get("ran")), row.sandbox_id
         session.over_life = int(data.get("over_life", 0))
+        session.taken_up.clear()
         session.transcript.forget_before = data.get("forget_before", 0)
         rebuild.restored(session, data.get("rebuild"))
         await session.telling.load()
@@ -112,12 +113,12 @@ class Adoption:
                 await self._remove(fact)
 
     async def _adopt(self, session: LiveSession, rows: dict[str, SandboxRow], facts: dict[str, SandboxFacts]) -> None:
-        core = session.core
-        row, fact = rows.get(core.sandbox_id), facts.get(core.sandbox_id)
+        sandbox_id = session.core.sandbox_id
+        row, fact = rows.get(sandbox_id), facts.get(sandbox_id)
         left = await self._world.records.list_executions(session.session_id, unfinished_only=True, limit=2000)
         running = row is not None and fact is not None and fact.running and row.marker
         sandbox, gone = None, None
-        if running and core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
+        if running and session.core.state in (SessionState.ACTIVE, SessionState.DRAINING, SessionState.QUARANTINED):
             assert row is not None and fact is not None
             session.core = core_of(session.row, self._world.clock, fact.started_at)
             found = await session.mending.find(row, session.received(), lambda: True)
@@ -136,6 +137,10 @@ class Adoption:
             unfinished.load(session, left, None)
             self._without_sandbox(session, gone or _why_gone(fact))
         session.take_timers()
+        session.taken_up.set()
+        session.wake()
+        if session.core.state is SessionState.ACTIVE:
+            session.traffic.go_on()
         if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
             session.want()
         log.info("session taken up", extra={"session": session.session_id, "state": session.core.state})

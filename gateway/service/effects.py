@@ -225,6 +225,7 @@ class Effects:
         s = self._s
         if s.core.state is SessionState.ENDED:
             raise SessionEnded("The session has ended.")
+        await s.when_taken_up(READY_TIMEOUT_S)
         s.dispatch(RestartRequested())
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
         while not (s.core.state is SessionState.ACTIVE and s.kernel_ready):

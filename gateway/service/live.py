@@ -19,7 +19,7 @@ from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
 from ..domain.session_state import Session, timers
-from ..errors import InvalidTransition, RecordsUnavailable
+from ..errors import InvalidTransition, RecordsUnavailable, Unavailable
 from ..ports import NoticeRow, SessionRow
 from .draining import Draining
 from .effects import Effects
@@ -83,6 +83,9 @@ class LiveSession(Journaled):
         self.store_problem = ""
         """Why the last try to store what a quarantined sandbox holds failed."""
         self.changed = asyncio.Event()
+        self.taken_up = asyncio.Event()
+        """Not set while a session of an earlier gateway is being compared with the engine: until then no work begins."""
+        self.taken_up.set()
         self._on_end = on_end
         self._armed: dict[str, float] = {}
         self._effects: deque[tuple[SessionRow, list[Command]]] = deque()
@@ -210,10 +213,19 @@ class LiveSession(Journaled):
 
     def want(self) -> None:
         """Work waits: forward it, or open a sandbox for it."""
+        if not self.taken_up.is_set():
+            return  # whoever takes it up looks at what waits
         if self.core.state is SessionState.ACTIVE:
             self.traffic.kick()
         else:
             self.dispatch(Wanted())
+
+    async def when_taken_up(self, timeout_s: float) -> None:
+        """Raises Unavailable."""
+        try:
+            await asyncio.wait_for(self.taken_up.wait(), timeout_s)
+        except TimeoutError:
+            raise Unavailable("The session is being taken up after a restart of the gateway.", retry_after=5.0) from None
 
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self.world.tasks.spawn(coro, name)
@@ -222,7 +234,8 @@ class LiveSession(Journaled):
     def ready(self) -> bool:
         """Executions may be forwarded now."""
         sandbox = self.sandbox
-        return self.core.state is SessionState.ACTIVE and self.kernel_ready and sandbox is not None and sandbox.link.lost is None
+        able = self.core.state is SessionState.ACTIVE and self.kernel_ready and sandbox is not None and sandbox.link.lost is None
+        return able and self.taken_up.is_set()
 
     # --- the record ---------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Traffic:
             self._send(body, control=channel == "control")
         elif kind == "kernel_info_request" and (known := self._known_info(state)):
             self.answer(key, message.header, "kernel_info_reply", known, channel=channel)
-        elif state in (SessionState.STARTING, SessionState.NEW) and len(self._held) < HELD_LIMIT:
+        elif (state in (SessionState.STARTING, SessionState.NEW) or not self._s.taken_up.is_set()) and len(self._held) < HELD_LIMIT:
             self._remember(msg_id, key)
             self._held.append((body, channel == "control"))
         elif channel != "stdin" and kind.endswith("_request"):

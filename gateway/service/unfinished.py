@@ -22,7 +22,11 @@ def load(session: LiveSession, rows: list[ExecutionRow], arrived: int | None) ->
 
     What the journal holds of each (its reply, its idle, how much output) is read back from there.
     """
+    early = dict(session.runs.open)  # asked for while this gateway was starting: recorded too, but behind these
+    session.runs.open.clear()
     for row in rows:
+        if row.msg_id in early:
+            continue
         data = row.data
         body = session.find_request(row.msg_id, data.get("first", 0))
         code = ""
@@ -43,6 +47,7 @@ def load(session: LiveSession, rows: list[ExecutionRow], arrived: int | None) ->
         found = session.runs.open.get(head.parent)
         if found is not None and head.kind == EntryKind.MESSAGE:
             _replay(session, found, head)
+    session.runs.open.update(early)
     _end_outdated(session)
 
 

@@ -87,7 +87,8 @@ class Rig:
     def make_records(self) -> Any:
         return SqliteRecords(self.path / "records.sqlite")
 
-    async def boot(self) -> Gateway:
+    async def boot(self, *, adopt: bool = True) -> Gateway:
+        """``adopt``: False leaves it where it listens and has not looked at the engine yet."""
         self.epoch += 1
         self.records = self.make_records()
         await self.records.open()
@@ -106,8 +107,9 @@ class Rig:
         self.gateway = Gateway(world, default_profile="container", problems={})
         self.adoption = Adoption(self.gateway, instance)
         await self.adoption.load()
-        await self.adoption.run()
-        pool.maintain()
+        if adopt:
+            await self.adoption.run()
+            pool.maintain()
         return self.gateway
 
     async def kill(self) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.protocol import jupyter
+from gateway.service.journal import EntryKind
 from gateway.service.sandboxes import UID_BASE
 
 from .harness import ALICE, Client, execute_request, rig, until
@@ -56,6 +58,32 @@ async def test_executions_that_waited_run_after_the_restart(tmp_path: Path) -> N
         for execution_id, text in ((first, "first"), (second, "second")):
             assert await again.wait_execution(execution_id, 10)
             assert (await again.execution_json(execution_id))["stdout"].strip() == text
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_what_is_asked_before_the_sessions_are_taken_up_goes_behind_what_waited(tmp_path: Path, lives: bool) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        if not lives:
+            access.recycle()
+            await until(lambda: access.to_json()["state"] == "dormant")
+        first = await access.execute("sleep:0.6\nprint:first") if lives else ""
+        second = await access.execute("print:second")
+        await asyncio.sleep(0)
+        await r.kill()
+        again = await (await r.boot(adopt=False)).session(ALICE, access.session_id)
+        third = await again.execute("print:third")
+        await asyncio.sleep(0.1)
+        assert (await again.execution_json(third))["state"] == "queued"
+        await r.adoption.run()
+        for execution_id in filter(None, (first, second, third)):
+            assert await again.wait_execution(execution_id, 10)
+        session = r.gateway.live[access.session_id]
+        entries = session.journal.read(0, max_entries=1000)
+        said = [m.content["text"] for e in entries if e.kind == EntryKind.MESSAGE and (m := jupyter.decode(bytes(e.body))).msg_type == "stream"]
+        assert [text.strip() for text in said if text.strip() in ("first", "second", "third")] == ["first", "second", "third"][not lives :]
+        instance = await r.records.instance_id()
+        assert len(await r.runtime.list(instance)) == 1, "one sandbox, not two"
 
 
 async def test_a_container_gone_meanwhile_is_told(tmp_path: Path) -> None:
