@@ -141,7 +141,7 @@ class Adoption:
         session.wake()
         if session.core.state is SessionState.ACTIVE:
             session.traffic.go_on()
-        if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
+        if session.core.state is SessionState.NEW or (session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED)):
             session.want()
         log.info("session taken up", extra={"session": session.session_id, "state": session.core.state})
 
@@ -177,8 +177,6 @@ class Adoption:
             session.draining.redo_destroy(core.sandbox_id)
         elif core.sandbox_id:
             session.dispatch(SandboxGone(core.sandbox_id, gone))
-        elif core.state is SessionState.NEW:
-            session.want()
 
     async def _drop(self, sandbox_id: str) -> None:
         row = await self._world.records.get_sandbox(sandbox_id)
