@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from http_served import PATIENCE_S
+from http_served import PATIENCE_S, js
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
@@ -22,7 +22,7 @@ from gateway.protocol import jupyter
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.unit.service.harness import Rig, rig
+from tests.unit.service.harness import Rig, rig, until
 
 SECRET = b"a test secret of thirty-two bytes and more"
 
@@ -107,3 +107,12 @@ async def real(path: Path, **more: Any) -> AsyncIterator[Real]:
             yield made
         finally:
             await made.stop()
+
+
+async def session(s: Real, token: str) -> str:
+    """Start one, and wait until it is active; its id."""
+    response = await s.call("POST", "/api/v1/sessions", token, {})
+    assert response.code == 201, response.body
+    session_id = str(js(response)["session_id"])
+    await until(lambda: s.rig.gateway.live[session_id].core.state == "active")
+    return session_id

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_real import Real, real
+from http_real import Real, real, session, until
 from http_served import assert_problem, js
 
 from gateway.errors import RecordsUnavailable, StoreUnavailable
@@ -16,20 +16,6 @@ from gateway.ports import AuditRow
 from gateway.service.world import Caps
 
 ADMIN = "/api/v1/admin"
-
-
-async def until(condition: object, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)
-
-
-async def session(s: Real, token: str) -> str:
-    response = await s.call("POST", "/api/v1/sessions", token, {})
-    assert response.code == 201, response.body
-    session_id = str(js(response)["session_id"])
-    await until(lambda: s.rig.gateway.live[session_id].core.state == "active")
-    return session_id
 
 
 async def quarantined(s: Real, token: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from http_real import Real, real
+from http_real import Real, real, session, until
 from http_served import PATIENCE_S, assert_problem, closed_with, js
 from tornado.httpclient import HTTPClientError
 
@@ -14,20 +14,6 @@ from gateway.errors import RecordsUnavailable
 
 USERS = "/api/v1/admin/users"
 LAST_CHUNK = b"\r\n0\r\n\r\n"
-
-
-async def until(condition: object, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)
-
-
-async def session(s: Real, token: str) -> str:
-    response = await s.call("POST", "/api/v1/sessions", token, {})
-    assert response.code == 201, response.body
-    session_id = str(js(response)["session_id"])
-    await until(lambda: s.rig.gateway.live[session_id].core.state == "active")
-    return session_id
 
 
 async def test_everything_of_the_user_ends_at_once(tmp_path: Path) -> None:
