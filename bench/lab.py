@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .client import Seen
-from .processes import Server, gateway_of, start_gateway, start_peer
+from .processes import Server, gateway_of, start_bare, start_gateway, start_peer
 from .report import Report
 from .subjects.inside import Inside
 from .subjects.relay import Relay
@@ -18,6 +18,7 @@ from .subjects.web import Api, Web
 
 GATEWAY, INSIDE, RELAY, PEER, TUNED = "gateway", "inside", "relay stream", "jupyter_server", "jupyter_server, tuned"
 SHARED = "inside, relay's kernel"
+BARE = "a websocket that answers by itself"
 
 
 class Subject(Protocol):
@@ -65,6 +66,9 @@ class Lab:
     def tuned(self) -> Server:
         return self._server(TUNED, lambda: start_peer(TUNED, tuned=True))
 
+    def bare(self) -> Server:
+        return self._server(BARE, lambda: start_bare(BARE))
+
     def end_server(self, name: str) -> None:
         """It is not needed any more; fewer processes disturb what follows."""
         if name in self._servers:
@@ -92,8 +96,8 @@ class Lab:
         return {name: held[name] for name in names}
 
     async def _make(self, profile: str, name: str, held: dict[str, Any]) -> Any:
-        if name in (GATEWAY, PEER, TUNED):
-            server = {GATEWAY: self.gateway, PEER: self.peer, TUNED: self.tuned}[name]()
+        if name in (GATEWAY, PEER, TUNED, BARE):
+            server = {GATEWAY: self.gateway, PEER: self.peer, TUNED: self.tuned, BARE: self.bare}[name]()
             if name == GATEWAY:
                 await self.settled(profile)
             subject: Any = Web(server, profile)

@@ -122,6 +122,16 @@ def start_peer(name: str, *, tuned: bool) -> Server:
     return Server(name, url, token, process.pid, process, scratch=scratch)
 
 
+def start_bare(name: str) -> Server:
+    """A websocket that answers by itself (``bare.py``), in the gateway's own Python."""
+    scratch = tempfile.TemporaryDirectory(prefix="sandglass-bench-", ignore_cleanup_errors=True)
+    port, log = _free_port(), Path(scratch.name) / "bench.log"
+    process = _spawn([sys.executable, str(ROOT / "bench" / "bare.py"), str(port)], dict(os.environ), ROOT, log)
+    url = f"http://127.0.0.1:{port}"
+    _wait(process, lambda: _answers(url, ""), log)
+    return Server(name, url, "", process.pid, process, scratch=scratch)
+
+
 def _spawn(command: list[str], env: dict[str, str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as out:
         return subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..client import Seen
-from ..lab import GATEWAY, INSIDE, PEER, SHARED, TUNED, Lab, alternate
+from ..lab import BARE, GATEWAY, INSIDE, PEER, RELAY, SHARED, TUNED, Lab, alternate
 from ..proc import Engine, cpu_s, family, parents
 from ..report import Figure
 from ..subjects.web import Web
@@ -28,7 +28,7 @@ def figures(found: dict[str, list[Any]], scale: float = 1e3) -> dict[str, Figure
 
 async def roundtrip(lab: Lab, profile: str) -> None:
     """`pass`: from sending the request to having both its reply and its idle"""
-    subjects = await lab.subjects(profile, GATEWAY, INSIDE, SHARED, PEER, TUNED)
+    subjects = await lab.subjects(profile, GATEWAY, INSIDE, SHARED, RELAY, BARE, PEER, TUNED)
     count = lab.size(40, 10)
 
     async def turn(name: str) -> list[Seen]:
