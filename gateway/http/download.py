@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from tornado import iostream
 
+from ..errors import SandglassError
 from .base import Authenticated
 from .headers import DOWNLOAD_CSP
 
@@ -42,7 +43,8 @@ class Downloading(Authenticated):
         except Exception as error:
             if not self._headers_written:
                 raise
-            log.warning("a download broke off", extra={"path": self.request.path, "why": type(error).__name__})
+            ours = None if isinstance(error, SandglassError) else error  # a defect is shown with its place
+            log.warning("a download broke off", extra={"path": self.request.path, "why": type(error).__name__}, exc_info=ours)
             self.detach().close()
         finally:
             close = getattr(chunks, "aclose", None)
