@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..domain.transcript import Cell
 from ..ports import AuditRow
@@ -15,6 +16,15 @@ _PUT = upsert("cells", _NAMES, "execution_id") + " RETURNING place"
 _TOTALS = 1000
 _WITHOUT_OUTPUTS = tuple("'[]' AS outputs" if name == "outputs" else name for name in CELL)
 _IN = "(SELECT value FROM json_each(?))"
+_OLDEST = "FROM cells WHERE session_id = ? AND place > ? AND place < ? ORDER BY place"
+
+
+class _Held(NamedTuple):
+    """A session's cells and their bytes; up to the place ``bare`` no cell has an output left."""
+
+    cells: int
+    size: int
+    bare: int = 0
 
 
 class CellTables:
@@ -25,54 +35,59 @@ class CellTables:
     def __init__(self) -> None:
         super().__init__()
         self._newest = 0
-        self._totals: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Cells and bytes of the sessions that were written to last: counting them took longer than the writing."""
+        self._totals: OrderedDict[str, _Held] = OrderedDict()
+        """Of the sessions that were written to last: counting took longer than the writing."""
 
     async def put_cell(self, cell: Cell, most_bytes: int, most_cells: int) -> None:
         known = self._totals.pop(cell.session_id, None)
         place = int(self._db.returning(_PUT, values(cell, _NAMES))[0])
         if known is None or place <= self._newest:  # one that was there already counts as it is now
-            count, size = self._held(cell.session_id)
+            held = _Held(*self._held(cell.session_id))
         else:
-            count, size = known[0] + 1, known[1] + cell.code_bytes + cell.output_bytes
+            held = _Held(known.cells + 1, known.size + cell.code_bytes + cell.output_bytes, known.bare)
         self._newest = max(self._newest, place)
-        if count <= most_cells and size <= most_bytes:
-            self._totals[cell.session_id] = count, size
-            if len(self._totals) > _TOTALS:
-                self._totals.popitem(last=False)
-            return
-        # a kill before this leaves a transcript over its bound until the next cell
-        with self._db.transaction():
-            if size > most_bytes:
-                size -= self._drop_outputs(cell.session_id, size - most_bytes)
-            if count > most_cells or size > most_bytes:
-                self._drop_oldest(cell.session_id, count - most_cells, size - most_bytes)
+        if held.cells > most_cells or held.size > most_bytes:
+            # a kill before this leaves a transcript over its bound until the next cell
+            with self._db.transaction():
+                held = self._drop_outputs(cell.session_id, held, most_bytes, place)
+                held = self._drop_oldest(cell.session_id, held, most_bytes, most_cells, place)
+        self._totals[cell.session_id] = held
+        if len(self._totals) > _TOTALS:
+            self._totals.popitem(last=False)
 
-    def _drop_outputs(self, session_id: str, wanted: int) -> int:
-        """Of as many cells as it takes, but the newest; returns the bytes."""
-        found = self._db.all("SELECT place, output_bytes FROM cells WHERE session_id = ? ORDER BY place", (session_id,))
-        dropped, places = 0, []
-        for place, size in found[:-1]:
-            if dropped >= wanted:
+    def _drop_outputs(self, session_id: str, held: _Held, most_bytes: int, newest: int) -> _Held:
+        """Of as many of the oldest cells as it takes."""
+        if held.size <= most_bytes:
+            return held
+        size, bare, places = held.size, held.bare, []
+        found = self._db.each(f"SELECT place, output_bytes {_OLDEST}", (session_id, held.bare, newest))
+        for place, bytes_ in found:
+            if size <= most_bytes:
                 break
-            if size:
-                dropped += size
+            bare = place
+            if bytes_:
+                size -= bytes_
                 places.append(place)
-        self._db.run(
-            f"UPDATE cells SET left_out = left_out + output_bytes, output_bytes = 0, outputs = '[]' WHERE place IN {_IN}",  # noqa: S608 - ours
-            (encode(places),),
-        )
-        return dropped
+        found.close()
+        if places:
+            self._db.run(
+                f"UPDATE cells SET left_out = left_out + output_bytes, output_bytes = 0, outputs = '[]' WHERE place IN {_IN}",  # noqa: S608 - ours
+                (encode(places),),
+            )
+        return _Held(held.cells, size, bare)
 
-    def _drop_oldest(self, session_id: str, too_many: int, too_large: int) -> None:
-        found = self._db.all("SELECT place, code_bytes + output_bytes FROM cells WHERE session_id = ? ORDER BY place", (session_id,))
-        places = []
-        for number, (place, size) in enumerate(found[:-1]):
-            if number >= too_many and too_large <= 0:
+    def _drop_oldest(self, session_id: str, held: _Held, most_bytes: int, most_cells: int, newest: int) -> _Held:
+        count, size, places = held.cells, held.size, []
+        found = self._db.each(f"SELECT place, code_bytes + output_bytes {_OLDEST}", (session_id, 0, newest))
+        for place, bytes_ in found:
+            if count <= most_cells and size <= most_bytes:
                 break
-            too_large -= size
+            count, size = count - 1, size - bytes_
             places.append(place)
-        self._db.run(f"DELETE FROM cells WHERE place IN {_IN}", (encode(places),))  # noqa: S608 - ours
+        found.close()
+        if places:
+            self._db.run(f"DELETE FROM cells WHERE place IN {_IN}", (encode(places),))  # noqa: S608 - ours
+        return _Held(count, size, held.bare)
 
     async def list_cells(self, session_id: str, *, after: int = 0, limit: int = 100, outputs: bool = True) -> list[Cell]:
         found = self._db.all(

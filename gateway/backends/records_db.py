@@ -14,7 +14,7 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,11 @@ class Database:
     def all(self, sql: str, values: Iterable[object] = ()) -> list[Row]:
         with self._errors():
             return self._open_connection().execute(sql, tuple(values)).fetchall()
+
+    def each(self, sql: str, values: Iterable[object] = ()) -> Generator[Row]:
+        """One after the other, as many as are asked for; close it before the next statement writes to these rows."""
+        with self._errors():
+            yield from self._open_connection().execute(sql, tuple(values))
 
     def first(self, sql: str, values: Iterable[object] = ()) -> Row | None:
         rows = self.all(sql, values)

@@ -130,3 +130,33 @@ async def test_what_was_deleted_is_not_in_the_file_either(tmp_path: Path) -> Non
     await records.forget_cells("s1", SAID)
     await records.close()
     assert [path.name for path in tmp_path.iterdir() if b"planted-word" in path.read_bytes()] == []
+
+
+async def test_a_cell_costs_no_more_where_the_bound_is_reached(tmp_path: Path) -> None:
+    """Steps of SQLite's machine: with thousands of cells held, each further one must not look at all of them."""
+    records = SqliteRecords(tmp_path / "records.db")
+    await records.open()
+    await records.put_session(SessionRow("s1", "t1", "alice", "n", "gvisor", "dormant", 1, 1.0, 2.0, version=1))
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    async def cost(first: int, **bound: int) -> int:
+        nonlocal steps
+        await put(records, *(cell(f"{first + n}") for n in range(10)), **bound)  # comes down to the bound
+        steps = 0
+        await put(records, *(cell(f"{first + 10 + n}") for n in range(40)), **bound)
+        return steps
+
+    records._db._open_connection().set_progress_handler(step, 1)
+    free = await cost(0, most_bytes=10**6, most_cells=10_000)
+    await put(records, *(cell(f"{n}") for n in range(50, 1000)), most_bytes=10**6, most_cells=10_000)
+    by_number = await cost(1000, most_bytes=10**6, most_cells=1000)
+    by_outputs = await cost(1050, most_bytes=40_000, most_cells=10_000)
+    held = await records.count_cells("s1")
+    await records.close()
+    assert held[1] <= 40_000
+    assert by_number < 3 * free and by_outputs < 3 * free, (free, by_number, by_outputs)
