@@ -31,8 +31,8 @@ SETTLE_AFTER_S = 0.005
 """What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
 LOGGED = ("user", "tenant", "profile", "via", "generation", "exit_reason", "started_at", "finished_at", "output_bytes", "cpu_s")
 """Of the trace; all of it is in the records."""
-QUEUED_AFTER_S = 0.02
-"""A Jupyter client's execution that has begun by then is not announced as queued."""
+ANNOUNCE_AFTER_S = 0.02
+"""A Jupyter client's execution is announced as it is by then: a short one only as finished."""
 
 
 @dataclass(eq=False)
@@ -97,7 +97,7 @@ class Runs:
         if run.rest:
             self._announce(run)
         elif not silent:
-            run.announce_timer = asyncio.get_running_loop().call_later(QUEUED_AFTER_S, self._announce, run)
+            run.announce_timer = asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce, run)
         return run
 
     def know(self, run: Run) -> None:
@@ -170,7 +170,7 @@ class Runs:
         self.limit(run, run.timeout_s)
         # a short one is recorded when it is finished; after a crash the journal tells that it had begun
         run.save_timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self._save_running, run)
-        if not run.silent:
+        if not run.silent and run.announce_timer is None:
             self._announce(run)
 
     def _save_running(self, run: Run) -> None:
