@@ -20,6 +20,9 @@ log = logging.getLogger("sandglass.pool")
 CLOSE_S = 20.0
 REFILL_AFTER_S = 0.75
 """A claim is followed by somebody's first cell: making the next sandbox does not compete with it."""
+COLD_AT_ONCE = 8
+"""Sandboxes of a profile that are made for somebody who waits. The others come one after the other: made all at once they would all be
+late, and so would every other session's messages."""
 UNCLAIMED = "unclaimed"
 """Among the end reasons in figures: of a sandbox that no session got to use (old, lost, too late, or left at the stop)."""
 Json = dict[str, Any]
@@ -45,6 +48,7 @@ class Pool:
         self._creating = dict.fromkeys(profiles, 0)
         self._backoff = {name: Backoff() for name in profiles}
         self._parallel = parallel
+        self._cold = {name: asyncio.Semaphore(COLD_AT_ONCE) for name in profiles}
         self._fills: set[asyncio.Task[Any]] = set()
         self._rate = Rate()
         self._retry: asyncio.TimerHandle | None = None
@@ -81,11 +85,7 @@ class Pool:
             if sandbox is not None:
                 self.hits += 1
             else:
-                # a waiting person goes before the pool's own refill, whatever is in flight
-                kind = "cold"
-                self._make_room()
-                sandbox = await self._sandboxes.create(self._profiles[profile])
-                self._sandboxes.claim(sandbox)
+                sandbox, kind = await self._made_or_warm(profile)
             self._tally.claims[profile, kind] += 1
             self._later(REFILL_AFTER_S)
             return sandbox
@@ -94,6 +94,18 @@ class Pool:
             if isinstance(error, Exception):
                 self._tally.pool_failures[profile, "claim", code_of(error)] += 1
             raise
+
+    async def _made_or_warm(self, profile: str) -> tuple[Sandbox, str]:
+        """A claimed one, and its kind. A waiting person goes before the pool's own refill, whatever that has in flight."""
+        async with self._cold[profile]:
+            sandbox = self.claim_nowait(profile)
+            if sandbox is not None:  # it became ready while others went first
+                self.hits += 1
+                return sandbox, "warm"
+            self._make_room()
+            sandbox = await self._sandboxes.create(self._profiles[profile])
+            self._sandboxes.claim(sandbox)
+            return sandbox, "cold"
 
     def released(self) -> None:
         """A claimed sandbox is destroyed (or was adopted elsewhere)."""
