@@ -238,7 +238,7 @@ class Access:
         sandbox = self._readable()
         if sandbox is not None:
             chunks = read_sandbox(sandbox.link, path, s.profile.limits.workspace_bytes)
-            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures):
+            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures, (s.row.tenant, s.row.user)):
                 yield chunk
             return
         artifact = await s.keeper.latest(path)
