@@ -67,7 +67,8 @@ class ArchiveSandbox:
         look = program()
         given = (Given("in/look.zip", len(look), once(look)), Given("in/archive", size, _chunks(file)))
         # the process is bounded in processor time; the clock is for what it takes to get there
-        job = Job(self._code, given, "report", 2 * MAX_ANSWER, self._limits.cpu_s * PATIENCE + size / (4 * 1024**2) + 30.0)
+        within_s = self._limits.cpu_s * PATIENCE + size / (4 * 1024**2) + 30.0
+        job = Job(self._code, given, "report", 2 * MAX_ANSWER, within_s, lambda said: _report(said) is not None)
         try:
             report = _report(await self._disposables.run(owner, job))
         except WorkFailed as error:
@@ -75,9 +76,7 @@ class ArchiveSandbox:
                 return Report(Rule.SIZE)  # more than a sandbox takes in
             log.error("an archive could not be looked into", extra={"why": str(error)})
             raise cannot() from None
-        if report is None:
-            log.error("an archive check ended without an answer")
-            raise cannot()
+        assert report is not None
         return report
 
 

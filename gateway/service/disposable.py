@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -51,13 +51,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Put what is ``given`` there, run ``code``, and read ``result``, at most ``most`` bytes."""
+    """Put what is ``given`` there, run ``code``, and read ``result``, at most ``most`` bytes. ``makes_sense``: what a result must be."""
 
     code: str
     given: tuple[Given, ...]
     result: str
     most: int
     within_s: float
+    makes_sense: Callable[[bytes], bool] = bool
 
 
 @dataclass(eq=False)
@@ -88,7 +89,9 @@ class Disposables:
             try:
                 async with asyncio.timeout(job.within_s):
                     result = await _work(held.sandbox, job)
-                done = True
+                done = job.makes_sense(result)
+                if not done:
+                    raise WorkFailed("its result makes no sense")
                 return result
             except TimeoutError:
                 raise WorkFailed("it took too long") from None

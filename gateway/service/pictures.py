@@ -101,14 +101,15 @@ class Pictures:
 
     async def _reencode(self, original: bytes, path: str, mime: str, owner: Owner) -> bytes:
         given = Given("in/picture", len(original), once(original))
+
+        def is_one(clean: bytes) -> bool:
+            return type_of(clean, path, sniff(clean)) == mime
+
         try:
-            clean = await self._world.disposables.run(owner, Job(CODE, (given,), "picture", MOST_BYTES, WITHIN_S))
+            return await self._world.disposables.run(owner, Job(CODE, (given,), "picture", MOST_BYTES, WITHIN_S, is_one))
         except WorkFailed as error:
             log.info("a picture was not encoded anew", extra={"why": str(error)})
             raise _refused(path) from None
-        if type_of(clean, path, sniff(clean)) != mime:
-            raise _refused(path)
-        return clean
 
 
 def _refused(path: str) -> ArtifactRejected:

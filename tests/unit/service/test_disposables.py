@@ -17,7 +17,7 @@ A, B, C = ("t1", "alice"), ("t1", "bob"), ("t2", "alice")
 
 
 def job(code: str = "write:result:done", within_s: float = 5.0) -> Job:
-    return Job(code, (Given("in/file", 4, once(b"data")),), "result", 100, within_s)
+    return Job(code, (Given("in/file", 4, once(b"data")),), "result", 100, within_s, lambda result: result == b"done")
 
 
 def ids(r: Rig) -> set[str]:
@@ -45,7 +45,7 @@ async def test_a_sandbox_is_kept_for_its_user_and_for_nobody_else(tmp_path: Path
         assert not ids(r) and work.count == 0
 
 
-@pytest.mark.parametrize("code", ["error:ValueError", "die:11", "nothing", "hang"])
+@pytest.mark.parametrize("code", ["error:ValueError", "die:11", "nothing", "hang", "write:result:odd"])
 async def test_after_anything_odd_it_is_destroyed(tmp_path: Path, code: str) -> None:
     async with rig(tmp_path) as r:
         work = r.gateway.world.disposables

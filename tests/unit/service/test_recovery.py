@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import RecordsUnavailable
+from gateway.ports import AuditRow
 from gateway.protocol import jupyter
 from gateway.service.access import Access
 from gateway.service.journal import EntryKind
@@ -194,7 +195,7 @@ async def test_a_session_whose_creation_failed_opens_no_sandbox_though_it_was_re
         await asyncio.sleep(0.2)
         assert not r.runtime.created, "nobody asked for a sandbox"
         assert [s.core.state for s in gateway.live.values()] == ([] if recovers else ["dormant"])
-        for session in gateway.live.values():
+        for session in list(gateway.live.values()):
             found = await gateway.session(ALICE, session.session_id)
             assert isinstance(found, Access)
             assert (await r.run(found, "print:here"))["stdout"] == "here\n", "whoever finds it can use it"
@@ -226,6 +227,10 @@ async def test_what_its_owner_does_to_a_session_stands_in_the_audit(tmp_path: Pa
         await until(lambda: access.to_json()["generation"] == generation + 1 and access.to_json()["state"] == "active")
         access.from_client("ws:lab", over)
         await until(lambda: not r.gateway.live)
-        rows = [row for row in reversed(await r.records.list_audit(session_id=access.session_id)) if row.tag.startswith("user:")]
+        rows: list[AuditRow] = []
+        async with asyncio.timeout(10):
+            while len(rows) < 4:
+                await asyncio.sleep(0.02)
+                rows = [row for row in await r.records.list_audit(session_id=access.session_id) if row.tag.startswith("user:")]
         assert sorted(row.tag for row in rows) == ["user:session:end", "user:session:recycle", "user:session:restart", "user:session:restart"]
         assert all((row.tenant, row.user, row.detail) == ("t1", "alice", {"reason": "user", "by": "alice"}) for row in rows)
