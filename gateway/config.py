@@ -74,7 +74,8 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: str = Downloads.CHECKED
-    pictures: str = "stored"
+    pictures: str = "anew"
+    unpack: str = "sandbox"
     transcripts: Transcripts = field(default_factory=Transcripts)
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)

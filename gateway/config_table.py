@@ -219,7 +219,13 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "SANDGLASS_PICTURES",
                 "pictures",
                 choice("stored", "anew"),
-                "how pictures are handed out: as they are stored, or encoded anew, each in a sandbox of its own",
+                "how pictures are handed out: as they are stored, or encoded anew in a sandbox of no session",
+            ),
+            Variable(
+                "SANDGLASS_UNPACK",
+                "unpack",
+                choice("sandbox", "host"),
+                "where archives are unpacked to be looked into: in a sandbox of no session, or in a bounded process on this host",
             ),
             Variable(
                 "SANDGLASS_DOWNLOADS",

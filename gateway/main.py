@@ -83,6 +83,12 @@ def default_profile(settings: Settings, problems: dict[str, str]) -> str:
     return next((name for name, _, _ in TIERS if name not in problems), TIERS[0][0])
 
 
+def usable_profile(settings: Settings, problems: dict[str, str]) -> str:
+    """For the gateway's own work: the default where it is served, else the first that is; empty where none is."""
+    default = default_profile(settings, problems)
+    return default if default not in problems else next((name for name, _, _ in TIERS if name not in problems), "")
+
+
 def store_of(settings: Settings, clock: Clock) -> FilesystemStore | S3Store:
     """Where kept files are. Raises StoreUnavailable where the settings cannot be right."""
     return S3Store(settings.s3, clock) if settings.s3.endpoint else FilesystemStore(settings.state / "store")
@@ -134,8 +140,9 @@ class Server:
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
             s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
-            inspection=InspectionRules(s.archives, Downloads(s.downloads), default_profile(s, problems) if s.pictures == "anew" else ""),
+            inspection=InspectionRules(s.archives, Downloads(s.downloads), s.pictures == "anew", s.unpack == "sandbox"),
         )  # fmt: skip
+        world.disposables.profile = usable_profile(s, problems)
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
         self._pool = pool
@@ -188,6 +195,7 @@ class Server:
             self.gateway.problems.update(problems)
             self.gateway.default_profile = default_profile(self.settings, problems)
             self.gateway.world.trace.update(trace)
+            self.gateway.world.disposables.profile = usable_profile(self.settings, problems)
             self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
     def _listen(self, revocations: Revocations, kept: KeptRevocations) -> Started:
@@ -254,7 +262,7 @@ class Server:
                 session.attachments.close_all("shutdown")
                 if session.sandbox is not None:
                     await session.sandbox.link.close()
-            await asyncio.wait_for(self._pool.close(), 30.0)
+            await asyncio.wait_for(asyncio.gather(self._pool.close(), gateway.world.disposables.close()), 30.0)
         for name, undo in reversed(self._undo):
             if name not in _LAST:
                 await self._bounded(name, undo)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..lab import Lab
-from . import execute, fakes, files, flood, idle, lifetimes, output, payload, refill, start
+from . import execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ MEASURES: list[tuple[str, Measure]] = [
     ("comm", Measure(payload.comm)),
     ("inward", Measure(payload.inward)),
     ("files", Measure(files.updown)),
+    ("inspect", Measure(looked_into.looked_into)),
     ("recycle", Measure(lifetimes.recycle)),
     ("idle", Measure(idle.sandbox)),
     ("flood", Measure(flood.neighbour)),

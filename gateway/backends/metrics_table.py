@@ -102,6 +102,8 @@ TABLE: tuple[Metric, ...] = (
     Metric("sandglass_sandboxes_claimed", "gauge", (), "sandboxes of sessions, until the engine confirms that they are gone",
            _one(lambda g: g.world.pool.live)),
     Metric("sandglass_sandboxes_limit", "gauge", (), "the most sandboxes of this gateway, warm ones included", _one(lambda g: g.world.pool.max_live)),
+    Metric("sandglass_sandboxes_disposable", "gauge", (), "sandboxes of no session in which files are looked into; those kept for the next file, too",
+           _one(lambda g: g.world.disposables.count)),
     Metric("sandglass_sandbox_start_seconds", "histogram", (P, "start"),
            "making a sandbox until its kernel is ready: warm ones for the pool, cold ones while somebody waits",
            lambda g: g.world.tally.start_seconds.items()),

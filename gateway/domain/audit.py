@@ -11,6 +11,8 @@ class Tag(StrEnum):
     REST_SESSION_CREATE = "rest:session:create"
     JUPYTER_SESSION_CREATE = "jupyter:session:create"
     USER_SESSION_END = "user:session:end"
+    USER_SESSION_RECYCLE = "user:session:recycle"
+    USER_SESSION_RESTART = "user:session:restart"
     ADMIN_SESSION_END = "admin:session:end"
     ADMIN_SESSION_EXTEND = "admin:session:extend"
     ADMIN_SESSION_RETRY = "admin:session:retry"

@@ -266,7 +266,11 @@ def _drain_end(s: Session, e: EndRequested, now: float) -> Result:
 
 
 def _drain_died(s: Session, e: KernelDied, now: float) -> Result:
-    return _kill(replace(s, busy=False)) if s.phase is Phase.FINISHING else (s, [])
+    """In its grace a cell ends for the kernel's own reason, not for the maximum that would have cut it later."""
+    if s.phase is not Phase.FINISHING:
+        return s, []
+    s, commands = _kill(replace(s, busy=False))
+    return s, [FailWork(e.exit_reason), *commands]
 
 
 def _killed(s: Session, e: Event, now: float) -> Result:

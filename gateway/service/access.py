@@ -13,7 +13,7 @@ from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
 from ..domain.session_events import RecycleRequested
 from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
-from ..ports import AuditRow, DeclarationRow
+from ..ports import DeclarationRow
 from ..protocol import jupyter
 from . import rebuild
 from .api import Attachment, Sink
@@ -90,16 +90,10 @@ class Access:
 
     def recycle(self) -> None:
         self._s.dispatch(RecycleRequested(EndReason.USER))
+        self._s.audit_soon(Tag.USER_SESSION_RECYCLE)
 
     def end(self, by: str = "") -> None:
-        self._s.effects.end(EndReason.USER)
-        self._s.spawn(self._audit_end(by), "audit")
-
-    async def _audit_end(self, by: str) -> None:
-        s = self._s
-        detail = {"reason": EndReason.USER, "by": by or s.row.user}
-        row = AuditRow(s.world.clock.now(), Tag.USER_SESSION_END, s.row.tenant, s.row.user, s.session_id, detail)
-        await s.insist(lambda: s.world.records.add_audit(row))
+        self._s.end(by)
 
     async def interrupt(self) -> None:
         self._alive()
@@ -244,7 +238,7 @@ class Access:
         sandbox = self._readable()
         if sandbox is not None:
             chunks = read_sandbox(sandbox.link, path, s.profile.limits.workspace_bytes)
-            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures):
+            async for chunk in s.world.inspector.admitted(path, chunks, s.world.pictures, (s.row.tenant, s.row.user)):
                 yield chunk
             return
         artifact = await s.keeper.latest(path)

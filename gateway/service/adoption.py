@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 from ..domain.model import EndReason, Profile, SandboxState, SessionState, Variable
@@ -141,7 +142,7 @@ class Adoption:
         session.wake()
         if session.core.state is SessionState.ACTIVE:
             session.traffic.go_on()
-        if session.core.state is SessionState.NEW or (session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED)):
+        if session.runs.open and session.core.state not in (SessionState.STARTING, SessionState.ENDED):
             session.want()
         log.info("session taken up", extra={"session": session.session_id, "state": session.core.state})
 
@@ -173,6 +174,10 @@ class Adoption:
                 session.effects.begin_again()
             else:
                 session.dispatch(StartFailed(detail="The gateway was restarted while the sandbox was started."))
+        elif core.state is SessionState.NEW:
+            # its creation may not even have been answered: a sandbox is opened once something is to run
+            session.core = replace(core, state=SessionState.DORMANT)
+            session.save()
         elif core.state is SessionState.DRAINING and core.phase is Phase.DESTROYING:
             session.draining.redo_destroy(core.sandbox_id)
         elif core.sandbox_id:

@@ -1,4 +1,4 @@
-"""The process that looks into one archive: standard input is the file, standard output one line of JSON.
+"""The process that looks into one archive, in a sandbox or on the host: standard input is the file, standard output one line of JSON.
 
 It imports little, for it is started for each archive. It runs at a low priority, so that nobody's cell waits for somebody's
 archive, and cannot write a file larger than an archive may unpack to (nor, unless it is root, start another process).
@@ -7,6 +7,7 @@ archive, and cannot write a file larger than an archive may unpack to (nor, unle
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -21,6 +22,9 @@ from ..domain.archives import ArchiveLimits, check
 MEMORY = 768 * 1024**2
 """Address space: the largest xz that is taken needs 128 MiB, and Python some."""
 
+FULL = 28
+"""Exit code: what an archive within the archive unpacks to finds no room."""
+
 
 def main() -> None:
     """``sys.argv``: where the package is, limits as JSON, folder for scratch files."""
@@ -32,7 +36,13 @@ def main() -> None:
 
     # The gateway shares this place in the file, and waits meanwhile.
     file: Any = io.BufferedReader(io.FileIO(0, closefd=False), 256 * 1024)
-    sys.stdout.write(json.dumps(asdict(check(file, limits, scratch_file))))
+    try:
+        report = check(file, limits, scratch_file)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.exit(FULL)
+    sys.stdout.write(json.dumps(asdict(report)))
 
 
 def confine(limits: ArchiveLimits) -> None:

@@ -1,6 +1,7 @@
-"""Looking into an archive, in a process of its own: bounded in memory and processor time, and killed when it is not done.
+"""Looking into an archive: in a disposable sandbox (``archive_sandbox``), or in a process of its own on the gateway's host.
 
-The process (``archive_child``) gets the file as its standard input and nothing else: no environment, no other descriptor.
+The process (``archive_child``) gets the file as its standard input and nothing else: no environment, no other descriptor. It is bounded
+in memory and processor time, and killed when it is not done.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..domain.archives import ArchiveLimits, Report
 from ..domain.inspection import Rule
 from ..errors import Unavailable
+from .disposable import Owner
+
+if TYPE_CHECKING:
+    from .archive_sandbox import ArchiveSandbox
 
 log = logging.getLogger("sandglass.files")
 PATIENCE = 4.0
@@ -30,10 +35,12 @@ _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.service.archi
 
 
 class ArchiveChecks:
-    """``scratch``: a folder of the gateway's own, for files without a name. ``at_once``: processes."""
+    """``scratch``: a folder of the gateway's own, for files without a name. ``at_once``: processes. ``apart``: instead of processes."""
 
-    def __init__(self, limits: ArchiveLimits, scratch: Path, at_once: int = max(1, (os.cpu_count() or 1) // 2)) -> None:
-        self.limits, self.scratch = limits, scratch
+    def __init__(
+        self, limits: ArchiveLimits, scratch: Path, at_once: int = max(1, (os.cpu_count() or 1) // 2), apart: ArchiveSandbox | None = None
+    ) -> None:
+        self.limits, self.scratch, self._apart = limits, scratch, apart
         self._turns = asyncio.Semaphore(at_once)
         self.aside_bytes = 0
 
@@ -54,13 +61,15 @@ class ArchiveChecks:
         except OSError as error:
             raise cannot(error) from None
 
-    async def check(self, file: BinaryIO) -> Report:
+    async def check(self, file: BinaryIO, owner: Owner) -> Report:
         """Raises Unavailable when it could not be looked into now; that says nothing about the archive."""
+        file.flush()
+        if self._apart is not None:
+            return await self._apart.check(file, owner)
         async with self._turns:
             return await self._check(file)
 
     async def _check(self, file: BinaryIO) -> Report:
-        file.flush()
         process = await self._start(file)
         try:
             async with asyncio.timeout(self.limits.cpu_s * PATIENCE):
@@ -73,14 +82,10 @@ class ArchiveChecks:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        if code in (-24, -9):  # SIGXCPU, and what follows it
-            return Report(Rule.SLOW)
-        try:
-            said = json.loads(answer)
-            return Report(Rule(said["rule"]) if said["rule"] else None, str(said["where"]), int(said["entries"]), int(said["unpacked_bytes"]))
-        except (ValueError, KeyError, TypeError):
+        if (report := verdict_of(code, answer)) is None:
             log.error("an archive check ended without an answer", extra={"exit_code": code})
-            raise cannot() from None
+            raise cannot()
+        return report
 
     async def _start(self, file: BinaryIO) -> asyncio.subprocess.Process:
         arguments = (json.dumps(asdict(self.limits)), str(self.scratch.resolve()))
@@ -91,6 +96,17 @@ class ArchiveChecks:
             )  # fmt: skip
         except OSError as error:
             raise cannot(error) from None
+
+
+def verdict_of(code: int, answer: bytes) -> Report | None:
+    """What the process found, by its exit code and what it wrote; None where it says nothing about the archive."""
+    if code in (-24, -9):  # SIGXCPU, and what follows it
+        return Report(Rule.SLOW)
+    try:
+        said = json.loads(answer)
+        return Report(Rule(said["rule"]) if said["rule"] else None, str(said["where"]), int(said["entries"]), int(said["unpacked_bytes"]))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def cannot(error: OSError | None = None) -> Unavailable:

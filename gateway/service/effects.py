@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ..domain.audit import Tag
 from ..domain.model import EndReason, ExitReason, NoticeKind, SessionState
 from ..domain.paths import check_pattern
 from ..domain.session_commands import (
@@ -221,12 +222,13 @@ class Effects:
             await sandbox.link.call("interrupt", grace_ms=500)
 
     async def restart(self) -> None:
-        """Raises Unavailable (with what hinders it), SessionEnded."""
+        """At its owner's wish. Raises Unavailable (with what hinders it), SessionEnded."""
         s = self._s
         if s.core.state is SessionState.ENDED:
             raise SessionEnded("The session has ended.")
         await s.when_taken_up(READY_TIMEOUT_S)
         s.dispatch(RestartRequested())
+        s.audit_soon(Tag.USER_SESSION_RESTART)
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
         while not (s.core.state is SessionState.ACTIVE and s.kernel_ready):
             if s.core.state in (SessionState.DORMANT, SessionState.ENDED):

@@ -17,7 +17,9 @@ from ..domain.model import Artifact
 from ..domain.paths import printable
 from ..errors import ArtifactRejected, SandglassError
 from ..ports import ObjectStore, Records
+from .archive_sandbox import ArchiveSandbox
 from .archive_worker import ArchiveChecks, cannot
+from .disposable import Owner
 from .pictures import Pictures
 from .sniffing import Look
 from .storing import Patience, read_stored
@@ -35,8 +37,10 @@ class InspectionRules:
 
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: Downloads = Downloads.CHECKED
-    pictures: str = ""
-    """Profile of the sandboxes in which pictures are encoded anew; empty: they are handed out as they were stored."""
+    pictures: bool = False
+    """Pictures are encoded anew in a disposable sandbox; else they are handed out as they were stored."""
+    unpack_apart: bool = False
+    """Archives are unpacked in a disposable sandbox; else in a bounded process on the gateway's host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,8 @@ class Inspection:
     An archive is put aside in a file without a name, for it cannot be judged before its end has been seen.
     """
 
-    def __init__(self, checks: ArchiveChecks, path: str) -> None:
-        self._checks, self._path = checks, path
+    def __init__(self, checks: ArchiveChecks, path: str, owner: Owner) -> None:
+        self._checks, self._path, self._owner = checks, path, owner
         self._look = Look(path)
         self._aside: BinaryIO | None = None
         self._aside_bytes = 0
@@ -116,7 +120,7 @@ class Inspection:
         found = self.early()
         if self._aside is None:
             return replace(found, rule=Rule.UNSUPPORTED) if self._look.archive else found
-        report = await self._checks.check(self._aside)
+        report = await self._checks.check(self._aside, self._owner)
         return replace(found, rule=report.rule, where=report.where) if report.rule else found
 
     def content(self) -> AsyncIterator[bytes]:
@@ -138,16 +142,20 @@ async def _read(file: BinaryIO | None) -> AsyncIterator[bytes]:
 
 
 class Inspector:
-    def __init__(self, records: Records, store: ObjectStore, tasks: Tasks, scratch: Path, rules: InspectionRules) -> None:
+    """``apart``: looks into archives elsewhere than on this host."""
+
+    def __init__(
+        self, records: Records, store: ObjectStore, tasks: Tasks, scratch: Path, rules: InspectionRules, apart: ArchiveSandbox | None = None
+    ) -> None:
         self._records, self._store, self._tasks = records, store, tasks
-        self._checks = ArchiveChecks(rules.archives, scratch)
+        self._checks = ArchiveChecks(rules.archives, scratch, apart=apart)
         self._patience = Patience()
         self._downloads = rules.downloads
         self._waiting: deque[Artifact] = deque(maxlen=MAX_WAITING)
         self._at_work = False
 
-    def begin(self, path: str) -> Inspection:
-        return Inspection(self._checks, path)
+    def begin(self, path: str, owner: Owner) -> Inspection:
+        return Inspection(self._checks, path, owner)
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 
@@ -159,15 +167,23 @@ class Inspector:
             self._tasks.spawn(self._work(), "inspection")
 
     async def _work(self) -> None:
+        artifact: Artifact | None = None
         try:
             while self._waiting:
-                artifact = self._waiting.popleft()
+                artifact = self._next(artifact)
                 try:
                     await self.judged(artifact)
                 except SandglassError as error:
                     log.warning("an artifact was not looked into yet", extra={"session": artifact.session_id, "why": error.code})
         finally:
             self._at_work = False
+
+    def _next(self, last: Artifact | None) -> Artifact:
+        """One of the same user first, where there is one: their sandbox is still there."""
+        same = (a for a in self._waiting if last is not None and (a.tenant, a.user) == (last.tenant, last.user))
+        artifact = next(same, self._waiting[0])
+        self._waiting.remove(artifact)
+        return artifact
 
     async def judged(self, artifact: Artifact) -> Artifact:
         """The artifact with its verdict. Raises Unavailable, NotFound (its object is gone)."""
@@ -176,7 +192,7 @@ class Inspector:
         known = await self._records.get_artifact(artifact.artifact_id)
         if known is not None and known.verdict:
             return known
-        inspection = self.begin(artifact.path)
+        inspection = self.begin(artifact.path, (artifact.tenant, artifact.user))
         try:
             async with aclosing(read_stored(self._store, self._patience, artifact)) as chunks:
                 async for chunk in chunks:
@@ -211,7 +227,7 @@ class Inspector:
         if rule is not None:
             raise replace(found, rule=rule).refusal(path)
 
-    async def admitted(self, path: str, chunks: AsyncIterator[bytes], pictures: Pictures) -> AsyncIterator[bytes]:
+    async def admitted(self, path: str, chunks: AsyncIterator[bytes], pictures: Pictures, owner: Owner) -> AsyncIterator[bytes]:
         """A file's bytes, once it is known that it may be downloaded: an archive after all of it was looked into, a picture anew.
 
         Raises ArtifactRejected or Unavailable before the first of them.
@@ -220,7 +236,7 @@ class Inspector:
             async for chunk in chunks:
                 yield chunk
             return
-        inspection = self.begin(path)
+        inspection = self.begin(path, owner)
         held: list[bytes] = []
         let_in = False
         try:
@@ -236,7 +252,7 @@ class Inspector:
                     self._refuse(path, inspection.early())
                     let_in = True
                     if pictures.concerns(inspection.early().mime):
-                        yield await pictures.clean(path, inspection.early().mime, _chained(held, chunks))
+                        yield await pictures.clean(path, inspection.early().mime, _chained(held, chunks), owner)
                         return
                     for each in held:
                         yield each
@@ -245,7 +261,7 @@ class Inspector:
                 found = await inspection.finding()
                 self._refuse(path, found)
                 if pictures.concerns(found.mime):
-                    yield await pictures.clean(path, found.mime, _all(held))
+                    yield await pictures.clean(path, found.mime, _all(held), owner)
                     return
                 async for chunk in inspection.content() if inspection.is_archive else _all(held):
                     yield chunk

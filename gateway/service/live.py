@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..domain.model import Profile, SessionState, Variable
+from ..domain.audit import Tag
+from ..domain.model import EndReason, Profile, SessionState, Variable
 from ..domain.rebuild import Rebuild
 from ..domain.session import step
 from ..domain.session_commands import Command
 from ..domain.session_events import Activity, Busy, Event, Idle, TimerFired, Wanted
 from ..domain.session_state import Session, timers
 from ..errors import InvalidTransition, RecordsUnavailable, Unavailable
-from ..ports import NoticeRow, SessionRow
+from ..ports import AuditRow, NoticeRow, SessionRow
 from .draining import Draining
 from .effects import Effects
 from .journal import Flag
@@ -344,11 +345,25 @@ class LiveSession(Journaled):
         self.telling.clear_warnings(idle_only=True)
         self.announce()
 
+    def audit_soon(self, tag: Tag, by: str = "") -> None:
+        """An act of its owner's: it happens whether the records take it now or not, and stands in the audit as soon as they do."""
+        detail = {"reason": EndReason.USER, "by": by or self.row.user}
+        row = AuditRow(self.world.clock.now(), tag, self.row.tenant, self.row.user, self.session_id, detail)
+        self.spawn(self.insist(lambda: self.world.records.add_audit(row)), "audit")
+
     def forget(self) -> None:
-        """It could not be recorded, so there never was such a session."""
+        """It could not be recorded, so there never was such a session; a record that stands although the write failed is ended."""
         self.ended.set()
         self.journal.close()
         self._on_end(self)
+        now = self.world.clock.now()
+        row = replace(self.snapshot(), state=SessionState.ENDED, ended_at=now)
+
+        async def end() -> None:
+            if await self.world.records.get_session(self.session_id) is not None:
+                await self.world.records.put_session(row)
+
+        self.spawn(self.insist(end), "forget")
 
     def finish(self) -> None:
         """The session is over: everything that listens is told, nothing is left armed."""
@@ -386,8 +401,10 @@ class LiveSession(Journaled):
     async def restart(self) -> None:
         await self.effects.restart()
 
-    def end(self) -> None:
+    def end(self, by: str = "") -> None:
+        """At its owner's wish."""
         self.effects.end()
+        self.audit_soon(Tag.USER_SESSION_END, by)
 
     def notice_row(self, kind: str, body: Json) -> NoticeRow:
         return NoticeRow(self.session_id, kind, self.core.generation, self.world.clock.now(), body)

@@ -54,7 +54,8 @@ class Monitor:
     async def _pings(self) -> None:
         """Every sandbox once in ``PING_S``, a few at a time: thousands at once would stop the loop, and answer all at once, too."""
         while True:
-            links = [s.sandbox.link for s in self._gateway.live.values() if s.sandbox is not None] + self._world.pool.links()
+            links = [s.sandbox.link for s in self._gateway.live.values() if s.sandbox is not None]
+            links += self._world.pool.links() + self._world.disposables.links()
             pause = PING_S / max(1, math.ceil(len(links) / PINGS))
             for some in (links[i : i + PINGS] for i in range(0, max(1, len(links)), PINGS)):
                 await asyncio.sleep(pause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..domain.model import Profile
@@ -79,30 +79,39 @@ class Pool:
             self._tally.pool_failures[profile, "claim", CapacityExhausted.code] += 1
             raise CapacityExhausted(f"All {self._max_live} sandboxes of this gateway are in use.")
         self.live += 1
+        try:
+            return await self._obtain(profile, self._make_room)
+        except BaseException:
+            self.live -= 1
+            raise
+
+    async def lend(self, profile: str) -> Sandbox:
+        """The same for work of the gateway's own (``disposable``, which bounds how many): beyond ``max_live``, and never ``released``."""
+        return await self._obtain(profile, lambda: None)
+
+    async def _obtain(self, profile: str, make_room: Callable[[], None]) -> Sandbox:
         self.claims += 1
         try:
             sandbox, kind = self.claim_nowait(profile), "warm"
             if sandbox is not None:
                 self.hits += 1
             else:
-                sandbox, kind = await self._made_or_warm(profile)
-            self._tally.claims[profile, kind] += 1
-            self._later(REFILL_AFTER_S)
-            return sandbox
-        except BaseException as error:
-            self.live -= 1
-            if isinstance(error, Exception):
-                self._tally.pool_failures[profile, "claim", code_of(error)] += 1
+                sandbox, kind = await self._made_or_warm(profile, make_room)
+        except Exception as error:
+            self._tally.pool_failures[profile, "claim", code_of(error)] += 1
             raise
+        self._tally.claims[profile, kind] += 1
+        self._later(REFILL_AFTER_S)
+        return sandbox
 
-    async def _made_or_warm(self, profile: str) -> tuple[Sandbox, str]:
+    async def _made_or_warm(self, profile: str, make_room: Callable[[], None]) -> tuple[Sandbox, str]:
         """A claimed one, and its kind. A waiting person goes before the pool's own refill, whatever that has in flight."""
         async with self._cold[profile]:
             sandbox = self.claim_nowait(profile)
             if sandbox is not None:  # it became ready while others went first
                 self.hits += 1
                 return sandbox, "warm"
-            self._make_room()
+            make_room()
             sandbox = await self._sandboxes.create(self._profiles[profile])
             self._sandboxes.claim(sandbox)
             return sandbox, "cold"

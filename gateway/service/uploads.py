@@ -26,7 +26,7 @@ class Upload:
     def __init__(self, session: LiveSession, sandbox: Sandbox, path: str, size: int) -> None:
         self._s, self._sandbox = session, sandbox
         self._path, self._size = path, size
-        self._inspection = session.world.inspector.begin(path)
+        self._inspection = session.world.inspector.begin(path, (session.row.tenant, session.row.user))
         self._mime = ""
         self._version: NewVersion | None = None
         self._storing: asyncio.Task[None] | None = None

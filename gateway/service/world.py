@@ -12,7 +12,9 @@ from ..domain.model import Artifact, Profile
 from ..domain.retention import Retention
 from ..domain.transcript import Transcripts
 from ..ports import Clock, ObjectStore, Records
+from .archive_sandbox import ArchiveSandbox
 from .deadlines import Deadlines
+from .disposable import Disposables
 from .inspection import InspectionRules, Inspector
 from .pictures import Pictures
 from .pool import Pool
@@ -68,11 +70,14 @@ class World:
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
     inspection: InspectionRules = field(default_factory=InspectionRules)
+    disposables: Disposables = field(init=False)
     inspector: Inspector = field(init=False)
     pictures: Pictures = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection)
+        self.disposables = Disposables(self)
+        apart = ArchiveSandbox(self.disposables, self.inspection.archives) if self.inspection.unpack_apart else None
+        self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection, apart)
         self.pictures = Pictures(self, self.inspection.pictures)
 
     async def handed_out(self, artifact: Artifact) -> tuple[int, AsyncIterator[bytes]]:

@@ -16,10 +16,11 @@ from typing import Any
 
 import docker
 import requests
-from e2e_gateway import DOCKER_HOST, Gateway
+from e2e_gateway import Gateway
 
 Json = dict[str, Any]
 SETTLE_S = 90.0
+MORTAL = [sys.executable, str(Path(__file__).with_name("mortal_gateway.py"))]
 POINTS: dict[str, tuple[int, ...]] = {
     # the names of each step's calls, and which of them: the user's round below makes at least so many
     "records.put_session": (0, 1, 4, 8),
@@ -177,24 +178,29 @@ class Ordeal:
         return {s["sandbox_id"] for s in sessions if s.get("sandbox_id")}
 
     def _containers(self) -> set[str]:
-        engine = docker.APIClient(base_url=DOCKER_HOST, version="auto")
-        try:
-            found = engine.containers(all=True, filters={"label": "sandglass.instance"})
-            instance = self._instance()
-            return {c["Labels"]["sandglass.sandbox"] for c in found if c["Labels"]["sandglass.instance"] == instance}
-        finally:
-            engine.close()
+        return set(containers_of(self.gateway))
 
-    def _instance(self) -> str:
-        import sqlite3
 
-        with sqlite3.connect(f"file:{self.gateway.state / 'records.sqlite'}?mode=ro", uri=True) as records:
-            return str(records.execute("SELECT value FROM meta WHERE key = 'instance_id'").fetchone()[0])
+def containers_of(gateway: Gateway) -> dict[str, str]:
+    """What the engine has of this gateway: sandbox id -> container id."""
+    engine = docker.APIClient(base_url=gateway.environment["DOCKER_HOST"], version="auto")
+    try:
+        found = engine.containers(all=True, filters={"label": f"sandglass.instance={_instance(gateway)}"})
+        return {c["Labels"]["sandglass.sandbox"]: c["Id"] for c in found}
+    finally:
+        engine.close()
+
+
+def _instance(gateway: Gateway) -> str:
+    import sqlite3
+
+    with sqlite3.connect(f"file:{gateway.state / 'records.sqlite'}?mode=ro", uri=True) as records:
+        return str(records.execute("SELECT value FROM meta WHERE key = 'instance_id'").fetchone()[0])
 
 
 def ordeal(state: Path, profile: str) -> Ordeal:
     env = {"SANDGLASS_POOL_TARGET": "0", "SANDGLASS_DEFAULT_PROFILE": profile}
-    return Ordeal(Gateway(state, env, program=[sys.executable, str(Path(__file__).with_name("mortal_gateway.py"))]), profile)
+    return Ordeal(Gateway(state, env, program=MORTAL), profile)
 
 
 def every_point() -> list[str]:

@@ -1,10 +1,12 @@
 """A real gateway that kills itself with signal 9 at a chosen call to engine, records or store: ``python tests/e2e/mortal_gateway.py``.
 
-It lives until the file ``fate`` stands in its state directory: ``NAME NTH before|after``, a name as ``records.put_session``.
+It lives until the file ``fate`` stands in its state directory: ``NAME NTH before|after``, a name as ``records.put_session``. While the
+file ``halt`` stands there, a call of the name in it waits, and ``halted`` says that one does: time for a fault in the middle of a step.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -30,6 +32,11 @@ class Pending(Fate):
         if self.at is None and self._file.exists():
             self.only, nth, moment = self._file.read_text().split()
             self.at, self.calls, self.late = int(nth), 0, moment == "after"
+        halt = self._file.with_name("halt")
+        if halt.exists() and halt.read_text() == name:
+            halt.with_name("halted").touch()
+            while halt.exists():
+                await asyncio.sleep(0.02)
         return await super().pass_through(name, call)
 
 

@@ -239,7 +239,7 @@ plt.plot([1, 2]); plt.savefig("out/plot.png"); plt.savefig("out/plot.svg"); plt.
 
 
 def test_pictures_are_encoded_anew(start_gateway: Callable[..., Gateway]) -> None:
-    gateway = start_gateway(SANDGLASS_PICTURES="anew")
+    gateway = start_gateway(SANDGLASS_DEFAULT_PROFILE="container")
     session = gateway.call("POST", "/api/v1/sessions", {}, expect=201).json()["session_id"]
     root = f"/api/v1/sessions/{session}/files"
     code = """

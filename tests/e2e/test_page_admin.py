@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 
 import pytest
 import requests
 from e2e_gateway import Gateway
-from page_fixture import Person, browser, person  # noqa: F401  (fixtures)
+from page_fixture import Person, axe_source, browser, person  # noqa: F401  (fixtures)
 from playwright.sync_api import expect
+from test_page_access import axe
 
 pytestmark = pytest.mark.browser
+SHOTS = os.environ.get("SANDGLASS_TEST_SHOTS", "")
+"""A folder for pictures of what was looked at; empty: none are taken."""
 
 
 def test_an_admin_sees_sessions_and_ends_one_with_a_reason(gateway: Gateway, person: Callable[..., Person]) -> None:
@@ -97,3 +102,29 @@ def test_a_log_out_outlives_the_gateway(start_gateway: Callable[..., Gateway], p
     gateway.start()
     for cookie, status in ((left, 401), (kept, 200)):
         assert requests.get(f"{gateway.url}/api/v1/me", cookies={"sandglass_page": cookie}, timeout=10).status_code == status
+
+
+def test_a_card_shows_use_over_time_and_what_the_owner_did(gateway: Gateway, person: Callable[..., Person], axe_source: str) -> None:
+    alice = person(gateway, "alice")
+    alice.open_session("busy")
+    gateway.call("POST", f"/api/v1/sessions/{alice.session_id}/restart", {}, token=alice.token, expect=200)
+    alice.send("import time\nkept = bytearray(200_000_000)\nend = time.time() + 25\nwhile time.time() < end: pass")
+    root = person(gateway, "root", "t0", "admin")
+    page = root.page
+    page.get_by_role("link", name="Admin").click()
+    page.get_by_role("row").filter(has_text="busy").get_by_role("button", name="Details of").click()
+    card = page.locator("dialog.card")
+    expect(card.locator(".life")).to_contain_text("alice restarted the kernel")
+    memory, cpu = card.get_by_role("img", name="Memory over the last"), card.get_by_role("img", name="CPU over the last")
+    expect(memory).to_be_visible(timeout=30_000)
+    expect(cpu.locator("path")).to_have_attribute("d", re.compile("^M.* L"), timeout=30_000)
+    percent = int(re.findall(r"at the most (\d+) %", cpu.get_attribute("aria-label") or "")[0])
+    assert percent >= 20, "a cell that only computes"
+    for scheme, width in (("light", 1440), ("dark", 1440), ("dark", 390), ("light", 390)):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.set_viewport_size({"width": width, "height": 900})
+        assert axe(page, axe_source) == [], (scheme, width)
+        inside = page.evaluate("(() => { const d = document.querySelector('dialog.card'); return d.scrollWidth <= d.clientWidth; })()")
+        assert inside, f"nothing is wider than the card at {width}"
+        if SHOTS:
+            page.screenshot(path=f"{SHOTS}/card-{scheme}-{width}.png")

@@ -33,7 +33,7 @@ def test_cells_run_again_after_a_loss_and_what_came_back_is_said(gateway: Gatewa
     end_sandbox(alice)
     expect(lost).to_contain_text("base, limit, total")
 
-    page.locator("li.divider").get_by_role("button", name="Run cells again").click()
+    page.locator("li.divider").get_by_role("button", name="Rebuild variables").click()
     dialog = page.get_by_role("dialog")
     rows = dialog.locator(".cell-choice li")
     expect(rows).to_have_count(3)
@@ -45,14 +45,14 @@ def test_cells_run_again_after_a_loss_and_what_came_back_is_said(gateway: Gatewa
     assert bad == []
     dialog.get_by_role("button", name="Run 2 cells again").click()
 
-    report = page.get_by_role("region", name="Cells run again")
+    report = page.get_by_role("region", name="Variables rebuilt")
     expect(report).to_contain_text("All 2 cells ran again", timeout=START_MS)
     expect(report).to_contain_text("Variables back: base, limit, total")
     expect(report).to_contain_text("Every variable that was lost is back.")
     expect(lost).to_be_hidden()
     expect(alice.runs).to_have_count(5)
     expect(alice.runs.last).to_contain_text("total 22")
-    expect(page.locator("li.divider").get_by_role("button", name="Run cells again")).to_be_visible()
+    expect(page.locator("li.divider").get_by_role("button", name="Rebuild variables")).to_be_visible()
 
     page.reload()
     expect(report).to_contain_text("All 2 cells ran again")
@@ -76,9 +76,9 @@ def test_it_stops_at_the_first_error_and_the_rest_can_be_chosen(gateway: Gateway
     alice.run("import os\nassert not os.path.exists('out/seen')\nopen('out/seen', 'w').close()")
     alice.run("later = 1")
     end_sandbox(alice)
-    page.locator(".variables-panel").get_by_role("button", name="Run cells again").click()
+    page.locator(".variables-panel").get_by_role("button", name="Rebuild variables").click()
     page.get_by_role("dialog").get_by_role("button", name="Run 2 cells again").click()
-    report = page.get_by_role("region", name="Cells run again")
+    report = page.get_by_role("region", name="Variables rebuilt")
     expect(report).to_contain_text("Running again stopped: 0 of 2 cells succeeded", timeout=START_MS)
     expect(report).to_contain_text("Not back: later")
     report.get_by_role("button", name="Choose again").click()

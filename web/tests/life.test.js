@@ -31,4 +31,5 @@ test('words for whoever is not the owner', () => {
   assert.equal(endWordsOfOther('user'), 'its owner ended it');
   assert.equal(endWordsOfOther('crash'), endWords('crash'));
   assert.equal(actWords('new:tag:here'), 'new:tag:here');
+  assert.deepEqual(['recycle', 'restart', 'end'].map((act) => actWords(`user:session:${act}`)), ['ended the sandbox', 'restarted the kernel', 'ended the session']);
 });

@@ -50,6 +50,16 @@ async def test_what_runs_may_finish_and_what_waited_never_begins(tmp_path: Path)
         assert [f["path"] for f in (await access.list_files())["files"]] == ["out/late.txt"], "what it wrote in its grace is kept"
 
 
+async def test_a_kernel_that_dies_in_the_grace_is_named_as_the_cause(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access, (running, waiting) = await finishing(r, "print:a\nsleep:0.4\nwrite:out/late.txt:kept\ndie:11", "print:never")
+        assert (await ended(access, running))[0] == "kernel_died", "not the maximum, which would have waited"
+        assert (await ended(access, waiting))[:1] == ("kernel_died",)
+        await until(lambda: access.to_json()["state"] == "dormant")
+        assert (access.to_json()["reason"], access.to_json()["generation"]) == ("max_lifetime", 2)
+        assert [f["path"] for f in (await access.list_files())["files"]] == ["out/late.txt"]
+
+
 async def test_after_the_grace_what_runs_is_cut(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         access, (running, waiting) = await finishing(r, "sleep:60", "print:never")

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from archive_fixture import gz_bomb, nested, overlapping, tarred, zipped
 
 MIB = 1024**2
+OWNER = ("t1", "alice")
 GOOD = zipped(("a.csv", b"a,b\n" * 1000), ("b/c.txt", b"hello"))
 BAD = zipped(("../../home/alice/.profile", b"x"))
 ELF = b"\x7fELF\2\1\1" + bytes(9000)
@@ -66,7 +67,7 @@ def rules(r: Rig, downloads: Downloads) -> None:
 async def looked(checks: ArchiveChecks, data: bytes) -> Report:
     with checks.scratch_file() as file:
         file.write(data)
-        report = await checks.check(file)
+        report = await checks.check(file, OWNER)
         file.seek(0)
         assert file.read() == data, "the file is the same afterwards"
         return report
@@ -156,7 +157,7 @@ async def test_a_check_that_is_left_ends_its_process(tmp_path: Path) -> None:
     checks._start = noted  # type: ignore[method-assign]
     with checks.scratch_file() as file:
         file.write(gz_bomb(64 * MIB) * 200)
-        task = asyncio.get_running_loop().create_task(checks.check(file))
+        task = asyncio.get_running_loop().create_task(checks.check(file, OWNER))
         await until(lambda: started)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

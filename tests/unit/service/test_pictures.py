@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.model import SandboxState
-from gateway.errors import ArtifactRejected, CapacityExhausted, NotFound
+from gateway.errors import ArtifactRejected, NotFound
 from gateway.service.access import Access
-from gateway.service.inspection import InspectionRules
 from gateway.service.pictures import Pictures
 
 from .harness import ALICE, Rig, chunks, rig, until
@@ -28,8 +27,8 @@ async def body(stream: AsyncIterator[bytes]) -> bytes:
 async def with_picture(r: Rig) -> tuple[Access, str]:
     """A session that keeps one picture, and the artifact's id."""
     world = r.gateway.world
-    world.inspection = InspectionRules(pictures="container")
-    world.pictures = Pictures(world, "container")
+    world.pictures = Pictures(world, anew=True)
+    world.disposables.profile = "container"
     access = await r.session()
     made = await access.write_file("in/a.gif", len(GIF), chunks(GIF), overwrite=False)
     return access, made["artifact_id"]
@@ -42,24 +41,28 @@ async def download(r: Rig, artifact_id: str) -> tuple[int, bytes]:
 
 async def only_the_sessions_own(r: Rig) -> None:
     """Every sandbox that was used for a picture is destroyed, and counted as gone."""
-    await until(lambda: len(r.runtime.sandboxes) == 1 and r.gateway.world.pool.live == 1)
+    work = r.gateway.world.disposables
+    await until(lambda: len(r.runtime.sandboxes) == 1 and work.count == 0 and not work._ends)
     rows = await r.records.list_sandboxes(live_only=False)
     assert sorted(row.state for row in rows if not row.session_id) == [SandboxState.GONE] * (len(rows) - 1)
 
 
 async def test_a_picture_is_encoded_once_and_goes_with_its_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.service.pictures.CODE", ENCODER)
+    monkeypatch.setattr("gateway.service.disposable.KEEP_S", 1.0)
     async with rig(tmp_path) as r:
         access, artifact_id = await with_picture(r)
         both = await asyncio.gather(download(r, artifact_id), download(r, artifact_id))
         assert both == [(len(CLEAN), CLEAN)] * 2
         assert r.gateway.world.pool.claims == 2, "one for the session, one for both downloads"
+        assert await body(access.read_file("in/a.gif")) == CLEAN, "from the sandbox, too"
+        assert r.gateway.world.pool.claims == 2, "the same one, for it is the same user's"
+        (used,) = (s for s in r.runtime.sandboxes.values() if "a.gif" not in s.files.roots["in"])
+        assert not used.files.roots["in"] and not used.files.roots["workspace"], "and nothing of a file stays in it"
         await only_the_sessions_own(r)
         assert await download(r, artifact_id) == (len(CLEAN), CLEAN)
         assert r.gateway.world.pool.claims == 2
         assert sorted(key.split("/")[0] for key in [k async for k in r.store.list("")]) == ["artifacts", "derived"]
-        assert await body(access.read_file("in/a.gif")) == CLEAN, "from the sandbox, too"
-        await only_the_sessions_own(r)
         access.recycle()
         await until(lambda: access.to_json()["state"] == "dormant")
         assert await body(access.read_file("in/a.gif")) == CLEAN
@@ -99,9 +102,12 @@ async def test_limits_and_deletion_meanwhile(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(ArtifactRejected):
             await download(r, other)
         monkeypatch.undo()
+        monkeypatch.setattr("gateway.service.pictures.CODE", ENCODER)
+        await r.gateway.world.disposables.close()
+        r.gateway.world.disposables._closed = False
         monkeypatch.setattr(r.gateway.world.pool, "_max_live", 1)
-        with pytest.raises(CapacityExhausted):
-            await download(r, other)
+        assert await download(r, other) == (len(CLEAN), CLEAN), "sessions that have all of theirs do not keep it from this"
+        assert r.gateway.world.pool.live == 1
 
 
 async def test_a_kill_in_the_middle_leaves_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

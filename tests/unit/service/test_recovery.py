@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.errors import RecordsUnavailable
+from gateway.ports import AuditRow
 from gateway.protocol import jupyter
+from gateway.service.access import Access
 from gateway.service.journal import EntryKind
 from gateway.service.sandboxes import UID_BASE
 
-from .harness import ALICE, Client, execute_request, rig, until
+from .harness import ALICE, Client, Rig, execute_request, rig, until
 
 
 async def test_a_running_cell_survives_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -148,3 +153,84 @@ async def test_the_engine_goes_and_comes_back(tmp_path: Path) -> None:
         assert await access.wait_execution(execution_id, 15)
         result = await access.execution_json(execution_id)
         assert result["exit_reason"] == "ok" and result["stdout"].split() == ["a", "b"]
+
+
+def reported_failed(monkeypatch: pytest.MonkeyPatch, r: Rig) -> Callable[[], None]:
+    """The next session's record is written, and said not to be; nothing else is read or written until the returned call."""
+    away, put = [True], r.records.put_session
+
+    async def written(row: Any) -> None:
+        await put(row)
+        if away[0]:
+            raise RecordsUnavailable("The disk is full.")
+
+    get = r.records.get_session
+
+    async def refused(session_id: str) -> Any:
+        if away[0]:
+            raise RecordsUnavailable("The disk is full.")
+        return await get(session_id)
+
+    monkeypatch.setattr(r.records, "put_session", written)
+    monkeypatch.setattr(r.records, "get_session", refused)
+    return lambda: away.__setitem__(0, False)
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+async def test_a_session_whose_creation_failed_opens_no_sandbox_though_it_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovers: bool
+) -> None:
+    async with rig(tmp_path) as r:
+        back = reported_failed(monkeypatch, r)
+        with pytest.raises(RecordsUnavailable):
+            await r.gateway.create_session(ALICE)
+        assert not r.gateway.live
+        if recovers:
+            back()
+            async with asyncio.timeout(10):
+                while await r.records.list_sessions(live_only=True):
+                    await asyncio.sleep(0.02)
+        await r.kill()
+        gateway = await r.boot()
+        await asyncio.sleep(0.2)
+        assert not r.runtime.created, "nobody asked for a sandbox"
+        assert [s.core.state for s in gateway.live.values()] == ([] if recovers else ["dormant"])
+        for session in list(gateway.live.values()):
+            found = await gateway.session(ALICE, session.session_id)
+            assert isinstance(found, Access)
+            assert (await r.run(found, "print:here"))["stdout"] == "here\n", "whoever finds it can use it"
+            found.end()
+            await until(lambda: not gateway.live)
+
+
+async def test_what_its_owner_does_to_a_session_stands_in_the_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        await access.restart()
+        add, failures = r.records.add_audit, [RecordsUnavailable("locked")] * 2
+
+        async def fails_first(row: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await add(row)
+
+        monkeypatch.setattr(r.records, "add_audit", fails_first)
+        access.recycle()
+        await until(lambda: access.to_json()["state"] == "dormant")
+        await r.run(access, "1")
+        restart, over = (
+            jupyter.build("control", jupyter.make_header("shutdown_request", "client"), {}, {}, {"restart": again}) for again in (True, False)
+        )
+        access.attach("ws:lab", Client(), after=None, jupyter=True)
+        generation = access.to_json()["generation"]
+        access.from_client("ws:lab", restart)
+        await until(lambda: access.to_json()["generation"] == generation + 1 and access.to_json()["state"] == "active")
+        access.from_client("ws:lab", over)
+        await until(lambda: not r.gateway.live)
+        rows: list[AuditRow] = []
+        async with asyncio.timeout(10):
+            while len(rows) < 4:
+                await asyncio.sleep(0.02)
+                rows = [row for row in await r.records.list_audit(session_id=access.session_id) if row.tag.startswith("user:")]
+        assert sorted(row.tag for row in rows) == ["user:session:end", "user:session:recycle", "user:session:restart", "user:session:restart"]
+        assert all((row.tenant, row.user, row.detail) == ("t1", "alice", {"reason": "user", "by": "alice"}) for row in rows)

@@ -20,7 +20,7 @@ from gateway.service.access import Access
 from gateway.service.sweeper import Sweeper
 from gateway.service.world import Caps
 
-from .harness import ALICE, MALLORY, Client, execute_request, rig, until
+from .harness import ALICE, MALLORY, Client, Rig, execute_request, rig, until
 
 Json = dict[str, Any]
 
@@ -43,6 +43,15 @@ def on_disk(path: Path, word: str) -> list[str]:
 async def recycled(access: Access) -> None:
     access.recycle()
     await until(lambda: access.to_json()["state"] == "dormant")
+
+
+async def lost(r: Rig, *codes: str) -> Access:
+    """A session that ran these cells, and whose sandbox ended then."""
+    access = await r.session()
+    for code in codes:
+        await r.run(access, code)
+    await recycled(access)
+    return access
 
 
 async def rebuilt(access: Access, cells: list[str] | None = None, **how: Any) -> Json:
@@ -318,10 +327,7 @@ async def test_foreign_and_unknown_ids_answer_alike(tmp_path: Path) -> None:
 
 async def test_what_succeeded_before_the_loss_runs_again_and_the_variables_are_back(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
-        access = await r.session()
-        for code in ("set:a", "error:Oops", "set:b\nprint:b is here"):
-            await r.run(access, code)
-        await recycled(access)
+        access = await lost(r, "set:a", "error:Oops", "set:b\nprint:b is here")
         client = Client()
         access.attach("page", client, after=None, jupyter=False)
         result = await rebuilt(access)
@@ -341,10 +347,7 @@ async def test_what_succeeded_before_the_loss_runs_again_and_the_variables_are_b
 
 async def test_it_stops_at_the_first_error_and_says_what_is_missing(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
-        access = await r.session()
-        for code in ("set:a", "error:Oops", "set:b"):
-            await r.run(access, code)
-        await recycled(access)
+        access = await lost(r, "set:a", "error:Oops", "set:b")
         every = [c["execution_id"] for c in await cells(access)]
         result = await rebuilt(access, [every[2], every[1], every[0]])
         assert (result["state"], result["done"], result["total"]) == ("stopped", 2, 3)
@@ -357,10 +360,7 @@ async def test_it_stops_at_the_first_error_and_says_what_is_missing(tmp_path: Pa
 
 async def test_a_loss_in_the_middle_stops_it(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
-        access = await r.session()
-        for code in ("set:a\nsleep:0.3", "set:b"):
-            await r.run(access, code)
-        await recycled(access)
+        access = await lost(r, "set:a\nsleep:0.3", "set:b")
         await access.start_rebuild(None)
         await until(lambda: access.to_json()["busy"])
         await recycled(access)
@@ -395,10 +395,7 @@ async def test_one_at_a_time_and_a_person_can_stop_it(tmp_path: Path) -> None:
 
 async def test_a_rebuild_cut_by_a_restart_is_told_and_not_run_twice(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
-        access = await r.session()
-        for code in ("set:a", "set:b\nsleep:0.6", "set:c"):
-            await r.run(access, code)
-        await recycled(access)
+        access = await lost(r, "set:a", "set:b\nsleep:0.6", "set:c")
         await access.start_rebuild(None)
         await until(lambda: access.rebuild_json()["done"] == 1 and access.to_json()["busy"])
         await r.gateway.live[access.session_id].released()

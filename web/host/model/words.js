@@ -60,6 +60,7 @@ const HEADLINE = {
 /** What somebody did, by its tag in the audit. @type {Record<string, string>} */
 const ACT = {
   'rest:session:create': 'opened the session', 'jupyter:session:create': 'opened the session from Jupyter',
+  'user:session:recycle': 'ended the sandbox', 'user:session:restart': 'restarted the kernel',
   'user:session:end': 'ended the session', 'admin:session:end': 'ended the session',
   'admin:session:extend': 'extended its maximum lifetime', 'admin:session:retry': 'had its files tried again',
   'admin:session:release': 'gave up what could not be saved',

@@ -17,7 +17,7 @@ export function dividerView(app, item) {
   /** @param {string} label @param {import('../types.js').FileRef[]} files */
   const files = (label, files) => files.length > 0 && h('p', {}, h('strong', {}, `${label}: `),
     files.slice(0, 12).map((f, i) => [i ? ', ' : '', ...file(f)]).flat(), files.length > 12 ? ` and ${files.length - 12} more` : '');
-  const again = button('Run cells again …', () => void chooseCells(app));
+  const again = button('Rebuild variables …', () => void chooseCells(app));
   const tick = () => { again.hidden = item.headline === 'ended' || item !== app.timeline.lastDivider() || !canRebuild(app); };
   return {
     element,

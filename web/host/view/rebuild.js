@@ -29,7 +29,7 @@ export async function chooseCells(app) {
   const list = h('ol', { class: 'cell-choice', tabIndex: 0, 'aria-label': 'Cells', on: { change: count } }, rows.map(({ cell, box }) => row(cell, box)));
   const dialog = h('dialog', { class: 'dialog wide', 'aria-labelledby': 'rebuild-title' },
     h('form', { method: 'dialog', on: { submit: () => { dialog.returnValue = 'yes'; } } },
-      h('h2', { id: 'rebuild-title' }, 'Run cells again'),
+      h('h2', { id: 'rebuild-title' }, 'Rebuild variables'),
       rows.length
         ? [h('p', {}, 'They run in this order, one after the other, and stop at the first error. What succeeded before the loss is chosen already.'),
           h('div', { class: 'choice-tools' }, button('Suggested', () => choose((c) => c.suggested ?? false), { class: 'quiet' }),
@@ -57,7 +57,7 @@ function row(cell, box) {
 
 /** How far it is, and how it ended; of a generation that is over nothing is said. @param {import('../app.js').App} app */
 export function rebuildBar(app) {
-  const box = h('section', { class: 'rebuild', 'aria-label': 'Cells run again', hidden: true });
+  const box = h('section', { class: 'rebuild', 'aria-label': 'Variables rebuilt', hidden: true });
   let dismissed = '';
   let shown = '';
   app.on(['rebuild', 'session', 'route'], () => {

@@ -9,7 +9,7 @@ export function variablesPanel(app) {
   const age = h('p', { class: 'muted small' });
   const list = h('div', {});
   const lost = h('div', { class: 'lost' });
-  const again = button('Run cells again …', () => void chooseCells(app));
+  const again = button('Rebuild variables …', () => void chooseCells(app));
   let shown = '';
   app.on(['session', 'tick', 'route', 'transcript', 'rebuild'], () => {
     again.hidden = !canRebuild(app);

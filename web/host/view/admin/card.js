@@ -7,6 +7,7 @@ import { listText, sizeText, stateWords, variableText } from '../../model/words.
 import { messageLine } from '../message.js';
 import { disableUser, endAllSessions, endSession, extendSession, releaseSession, retrySession } from './acts.js';
 import { cpuText, endText, profileText } from './row.js';
+import { useCharts } from './use.js';
 
 /** @typedef {import('../../types.js').Session} Session */
 /** @typedef {import('../../types.js').SessionDetail} SessionDetail */
@@ -14,14 +15,15 @@ import { cpuText, endText, profileText } from './row.js';
 
 const REFRESH_MS = 5000;
 
-/** @param {App} app @param {() => Promise<void>} changed */
-export function sessionCard(app, changed) {
+/** @param {App} app @param {() => Promise<void>} changed @param {import('../../model/use.js').UseHistory} used */
+export function sessionCard(app, changed, used) {
   /** @type {SessionDetail | null} */
   let session = null;
   let id = '';
   let timer = 0;
   const title = h('h2', { id: 'card-title' });
   const facts = factList();
+  const use = useCharts();
   const quarantine = quarantineBox((act) => void run(act));
   const life = h('ol', { class: 'life' });
   /** @param {string} label @param {(app: App, s: SessionDetail) => Promise<boolean>} act @param {string} [style] */
@@ -36,7 +38,7 @@ export function sessionCard(app, changed) {
     id = '';
     dialog.remove();
   } } },
-  h('div', { class: 'panel-head' }, title, close), messageLine(app), quarantine.element, facts.element,
+  h('div', { class: 'panel-head' }, title, close), messageLine(app), quarantine.element, facts.element, use.element,
   h('div', { class: 'card-actions' }, extend, end, endAll, disable),
   h('h3', {}, 'Its life, newest first'), life);
 
@@ -56,6 +58,7 @@ export function sessionCard(app, changed) {
     if (found) {
       app.clock.sample(found.server_time, performance.now());
       session = found;
+      used.add([found]);
       draw();
     }
     timer = setTimeout(() => void refresh(), REFRESH_MS);
@@ -66,6 +69,7 @@ export function sessionCard(app, changed) {
     if (!s || !id) return;
     setText(title, s.name || s.session_id);
     facts.draw(factsOf(s, app.now));
+    use.draw(s.sandbox_id ? used.of(id) : []);
     quarantine.draw(s, app.now);
     extend.hidden = !(s.state === 'active' && (s.extension_left_s ?? 0) >= 60);
     end.hidden = s.state === 'ended';
@@ -89,6 +93,7 @@ export function sessionCard(app, changed) {
       app.say('');
       setText(title, chosen.name || chosen.session_id);
       facts.draw(factsOf(chosen, app.now));
+      use.draw(chosen.sandbox_id ? used.of(id) : []);
       quarantine.draw(null, app.now);
       fill(life);
       for (const b of [extend, end, disable]) b.hidden = true;

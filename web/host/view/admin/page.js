@@ -1,6 +1,7 @@
 /** For admins: every session they may see, with its deadlines, use and why it ended; what can be done to it; users; the audit. */
 import { api } from '../../api.js';
 import { button, h, setAttr, setText } from '../../dom.js';
+import { UseHistory } from '../../model/use.js';
 import { messageLine } from '../message.js';
 import { auditList } from './audit.js';
 import { sessionCard } from './card.js';
@@ -26,6 +27,7 @@ export function adminView(app) {
   let pages = 1;
   let behind = false;
   let turn = 0;
+  const used = new UseHistory();
   const summary = h('p', { class: 'muted', role: 'status' });
   const body = h('tbody', {});
   const heads = COLUMNS.map(({ title, number }, i) => h('th', { scope: 'col', class: number ? 'number' : null }, button(title, () => {
@@ -56,6 +58,7 @@ export function adminView(app) {
         if (!next) break;
       }
       sessions = found;
+      used.add(found);
       behind = next !== null;
       for (const s of sessions) app.clock.sample(s.server_time, performance.now());
       problem.hidden = true;
@@ -78,7 +81,7 @@ export function adminView(app) {
   const users = disabledUsers(app, async () => {
     await Promise.all([refresh(), audit.refresh()]);
   });
-  const card = sessionCard(app, refreshAll);
+  const card = sessionCard(app, refreshAll, used);
 
   /** @type {Map<string, ReturnType<typeof sessionRow>>} */
   let rows = new Map();
