@@ -18,6 +18,7 @@ from .body import Field, parse_object
 from .deps import Deps
 from .gate import Connection
 from .headers import SECURITY_HEADERS
+from .models.base import B, Q, parse_body, parse_query
 
 log = logging.getLogger("sandglass.http")
 
@@ -165,3 +166,11 @@ class Authenticated(Base):
     def json_body(self, fields: dict[str, Field]) -> dict[str, Any]:
         """The request's JSON object, checked against ``fields``. Raises BadRequest."""
         return parse_object(self.request.body, fields)
+
+    def body(self, model: type[B]) -> B:
+        """The request's JSON object as ``model``. Raises BadRequest."""
+        return parse_body(self.request.body, model)
+
+    def query(self, model: type[Q]) -> Q:
+        """The request's query arguments as ``model``; of one that is given twice the last counts. Raises BadRequest."""
+        return parse_query({name: self.get_query_argument(name, strip=False) for name in self.request.query_arguments}, model)
