@@ -51,7 +51,7 @@ def parse_body(raw: bytes, model: type[B]) -> B:
     value = load(raw) if raw.strip() else {}
     if not isinstance(value, dict):
         raise BadRequest("The body must be a JSON object.")
-    _only_known(value, model, "key")
+    only_known(value, model, "key")
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -60,14 +60,14 @@ def parse_body(raw: bytes, model: type[B]) -> B:
 
 def parse_query(given: Mapping[str, str], model: type[Q]) -> Q:
     """A request's query arguments. Raises BadRequest, as ``parse_body``."""
-    _only_known(given, model, "query argument")
+    only_known(given, model, "query argument")
     try:
         return model.model_validate({name: text for name, text in given.items() if text.strip()})
     except ValidationError as error:
         raise _refusal(error, "query argument") from None
 
 
-def _only_known(value: Mapping[str, Any], model: type[BaseModel], what: str) -> None:
+def only_known(value: Mapping[str, Any], model: type[BaseModel], what: str) -> None:
     unknown = sorted(set(value) - set(model.model_fields))
     if unknown:
         known = sorted(model.model_fields)
