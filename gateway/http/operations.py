@@ -133,7 +133,7 @@ TABLE: dict[str, Methods] = {
 def queries(routes: Iterable[tuple[str, type[RequestHandler], Any]]) -> dict[tuple[type[RequestHandler], str], type[Query]]:
     """Which query arguments each handler's methods take. Raises ValueError for a native route that is not in the table."""
     table = {shape(path): methods for path, methods in TABLE.items()}
-    found = {}
+    found: dict[tuple[type[RequestHandler], str], type[Query]] = {}
     for path, handler, _ in routes:
         if path.startswith(V1):
             methods = table.get(shape(path), {})

@@ -121,6 +121,6 @@ def _or_null(schema: JsonSchemaValue) -> JsonSchemaValue:
     choices = schema.get("anyOf", ())
     if any(choice.get("type") == "null" for choice in choices):
         return schema
-    apart = {name: schema[name] for name in ("title", "description", "default", "examples") if name in schema}
+    apart: JsonSchemaValue = {name: schema[name] for name in ("title", "description", "default", "examples") if name in schema}
     rest = {name: value for name, value in schema.items() if name not in apart}
     return {**apart, "anyOf": [rest, {"type": "null"}]}

@@ -29,6 +29,12 @@ def _words(text: str) -> str:
 Why = Annotated[Reason, AfterValidator(_words), Field(json_schema_extra={"pattern": r"\S"})]
 
 
+def _yes(sure: bool) -> bool:
+    if not sure:
+        raise ValueError("must be true: what could not be stored will be lost")
+    return sure
+
+
 class Nothing(Body):
     """An empty object, or no body at all."""
 
@@ -91,7 +97,7 @@ class Extension(Body):
 class Release(Body):
     """It loses what could not be stored, so it is asked for twice: `confirm` must be true."""
 
-    confirm: Literal[True] = Field(description="What could not be stored will be lost; say so with true.")
+    confirm: Annotated[bool, AfterValidator(_yes), Field(json_schema_extra={"const": True})]
     reason_text: Why
 
 
