@@ -14,6 +14,7 @@ from pathlib import Path
 from . import __version__, doctor, local
 from .clock import SystemClock
 from .config import ConfigError, Settings
+from .domain.scopes import Scope
 from .errors import SandglassError
 from .main import Server, Started, run_file
 from .service import garbage
@@ -93,7 +94,8 @@ def _banner(started: Started, took_s: float) -> None:
 def token(arguments: argparse.Namespace) -> int:
     """Print a token made with the development key of this state directory."""
     settings = _settings()
-    say(settings.auth.issue_dev_token(arguments.user, arguments.tenant, arguments.role or ["user"], arguments.ttl, SystemClock().now()))
+    roles, scopes = arguments.role or ["user"], arguments.scope or []
+    say(settings.auth.issue_dev_token(arguments.user, arguments.tenant, roles, arguments.ttl, SystemClock().now(), scopes))
     return 0
 
 
@@ -111,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--user", required=True, help="the token's subject")
     one.add_argument("--tenant", default="default", help="the user's tenant (default: default)")
     one.add_argument("--role", action="append", choices=["user", "tenant_admin", "admin"], help="may be repeated (default: user)")
+    one.add_argument(
+        "--scope", action="append", choices=[str(scope) for scope in Scope],
+        help="narrow the token to this; may be repeated (default: all that the role allows)",
+    )  # fmt: skip
     one.add_argument("--ttl", type=int, default=12 * 3600, metavar="SECONDS", help="how long it holds (default: 12 h)")
     one.set_defaults(run=token)
     one = commands.add_parser("doctor", help="say what is missing and how to mend it, and show every limit in force")

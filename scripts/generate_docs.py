@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the documents that follow from the code: docs/states.md, docs/exit-reasons.md and docs/metrics.md.
+"""Write the documents that follow from the code: docs/states.md, docs/exit-reasons.md, docs/metrics.md and docs/openapi.json.
 
 With --check nothing is written, and the exit status says whether they are up to date (a unit test calls it).
 """
@@ -22,6 +22,7 @@ from gateway.domain import session_events as ev  # noqa: E402
 from gateway.domain import session_state as known  # noqa: E402
 from gateway.domain.model import EndReason, ExecutionState, ExitReason, SandboxState, SessionState  # noqa: E402
 from gateway.domain.texts import WHY_ENDED  # noqa: E402
+from gateway.http.openapi import document  # noqa: E402
 
 NOW = 1e6
 
@@ -134,7 +135,8 @@ def metrics() -> str:
 
 def main() -> int:
     stale = []
-    for name, text in (("states.md", states()), ("exit-reasons.md", exit_reasons()), ("metrics.md", metrics())):
+    made = {"states.md": states(), "exit-reasons.md": exit_reasons(), "metrics.md": metrics(), "openapi.json": document().decode()}
+    for name, text in made.items():
         path = ROOT / "docs" / name
         if not path.exists() or path.read_text() != text:
             stale.append(name)

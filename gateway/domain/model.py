@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .scopes import Scope
+
 
 class ExitReason(StrEnum):
     """Why an execution finished. Decided by evidence, never guessed from text."""
@@ -106,7 +108,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The authenticated caller. ``expires_at``: seconds since the epoch."""
+    """The authenticated caller. ``expires_at``: seconds since the epoch. ``scopes``: empty for a token that was not narrowed."""
 
     user: str
     tenant: str
@@ -115,13 +117,17 @@ class Principal:
     expires_at: float = 0.0
     token_id: str = ""
 
+    def permits(self, scope: str) -> bool:
+        return not self.scopes or scope in self.scopes
+
     @property
     def is_platform_admin(self) -> bool:
-        return "admin" in self.roles
+        return "admin" in self.roles and self.permits(Scope.ADMIN)
 
     @property
     def is_tenant_admin(self) -> bool:
-        return "tenant_admin" in self.roles or self.is_platform_admin
+        """A role's power is the token's only when its scopes hold ``admin``: an agent of an admin is not one."""
+        return ("tenant_admin" in self.roles and self.permits(Scope.ADMIN)) or self.is_platform_admin
 
     def may_see(self, tenant: str, user: str) -> bool:
         """Owner, the tenant's admin, or a platform admin."""

@@ -8,7 +8,8 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions, transcript
+from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, openapi, operations, page, scopes, sessions
+from . import transcript as transcripts
 from .access import access_log
 from .base import NotFoundHandler
 from .deps import Deps
@@ -45,6 +46,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         ("/api/sessions", notebook_sessions.NotebookSessionsHandler),
         (rf"/api/sessions/{ID}", notebook_sessions.NotebookSessionHandler),
         # native
+        (f"{V1}/openapi.json", openapi.OpenApiHandler),
         (f"{V1}/me", sessions.MeHandler),
         (f"{V1}/profiles", sessions.ProfilesHandler),
         (f"{V1}/sessions", sessions.SessionsHandler),
@@ -57,9 +59,9 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (rf"{S}/executions/{ID}", executions.ExecutionHandler),
         (f"{S}/stdin", executions.StdinHandler),
         (f"{S}/events", events.EventsHandler),
-        (f"{S}/transcript", transcript.TranscriptHandler),
-        (f"{S}/notebook", transcript.NotebookHandler),
-        (f"{S}/rebuild", transcript.RebuildHandler),
+        (f"{S}/transcript", transcripts.TranscriptHandler),
+        (f"{S}/notebook", transcripts.NotebookHandler),
+        (f"{S}/rebuild", transcripts.RebuildHandler),
         (f"{S}/notices", sessions.NoticesHandler),
         (f"{S}/files", files.FilesHandler),
         (f"{S}/files/(.+)", files.FileHandler),
@@ -83,7 +85,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
     ]
     routes: list[Any] = [(path, handler, common) for path, handler in table]
     routes.append(("/static/(.+)", page.StaticHandler, {**common, "part": "host"}))
-    return _application(routes, common)
+    return _application(routes, common, scopes=scopes.by_handler(routes), queries=operations.queries(routes))
 
 
 def make_frame_app(gateway: GatewayFacade, deps: Deps) -> Application:
@@ -101,10 +103,10 @@ def body_limit(deps: Deps) -> BodyLimit:
     return limit
 
 
-def _application(routes: list[Any], common: dict[str, Any] | None) -> Application:
-    fallback: dict[str, Any] = {}
+def _application(routes: list[Any], common: dict[str, Any] | None, **settings: Any) -> Application:
+    fallback: dict[str, Any] = settings
     if common is not None:
-        fallback = {"default_handler_class": NotFoundHandler, "default_handler_args": common}
+        fallback |= {"default_handler_class": NotFoundHandler, "default_handler_args": common}
     return Application(
         routes,
         log_function=access_log(lambda path: path in ("/healthz", "/readyz", "/metrics")),

@@ -12,6 +12,7 @@ from ..errors import Forbidden, Unauthenticated
 from .deps import Deps, origin_of
 from .gate import QUERY_TOKEN_HEADER
 from .headers import is_origin
+from .scopes import require
 
 COOKIE = "sandglass_page"
 _SCHEMES = ("bearer", "token")
@@ -82,6 +83,5 @@ def same_origin(request: HTTPServerRequest, deps: Deps, *, required: bool) -> bo
 
 
 def require_scope(principal: Principal, scope: str) -> None:
-    """The one place where scopes are going to be checked; a token without scopes has all of them. Raises Forbidden."""
-    if principal.scopes and scope not in principal.scopes:
-        raise Forbidden(f"The token lacks the scope {scope}.", scope=scope)
+    """For what hangs on more than route and method, which ``scopes.TABLE`` is for. Raises Forbidden."""
+    require(principal, (scope,))

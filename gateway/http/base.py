@@ -10,14 +10,15 @@ from tornado import iostream
 from tornado.web import HTTPError, RequestHandler
 
 from ..domain.model import Principal
-from ..errors import BadRequest, SandglassError, Unauthenticated
+from ..errors import SandglassError, Unauthenticated
 from ..service.api import GatewayFacade, SessionFacade
 from . import errors
-from .auth import COOKIE, authenticate, require_scope
-from .body import Field, parse_object
+from .auth import COOKIE, authenticate
 from .deps import Deps
 from .gate import Connection
 from .headers import SECURITY_HEADERS
+from .models.base import B, Q, only_known, parse_body, parse_query
+from .scopes import require
 
 log = logging.getLogger("sandglass.http")
 
@@ -71,13 +72,6 @@ class Base(RequestHandler):
         return True
 
     # -- answers
-
-    def flag(self, name: str) -> bool:
-        """A yes-or-no query argument: ``?name=1``. Raises BadRequest."""
-        text = self.get_query_argument(name, "0").lower()
-        if text not in ("", "0", "1", "true", "false"):
-            raise BadRequest(f"?{name}= must be 0 or 1.")
-        return text in ("1", "true")
 
     def answer(self, value: Any, status: int = 200) -> None:
         """Finish with a JSON value (an object or an array)."""
@@ -133,9 +127,8 @@ class NotFoundHandler(Base):
 
 
 class Authenticated(Base):
-    """Knows the caller before anything else happens. ``scope``: what a token must permit."""
+    """Knows the caller, and that its token permits this, before anything else happens (``scopes.py`` says what is needed)."""
 
-    scope = ""
     query_token_methods: tuple[str, ...] = ("GET", "HEAD")
 
     def prepare(self) -> None:
@@ -144,8 +137,13 @@ class Authenticated(Base):
         self.principal = caller.principal
         self.by_cookie = caller.by == "cookie"
         self.deps.presence.enter(self)
-        if self.scope:
-            require_scope(caller.principal, self.scope)
+        needed = self.settings["scopes"][type(self)].get(method)
+        if needed is None:
+            raise HTTPError(405)  # no such method here: the table has all that are
+        require(caller.principal, needed)
+        asks = self.settings["queries"].get((type(self), method))
+        if asks is not None:
+            only_known(self.request.query_arguments, asks, "query argument")
 
     @property
     def caller(self) -> Principal:
@@ -162,6 +160,10 @@ class Authenticated(Base):
         """The caller's session. Raises NotFound, and SessionEnded unless ``ended``."""
         return await self.gateway.session(self.caller, session_id, ended=ended, admin=admin)
 
-    def json_body(self, fields: dict[str, Field]) -> dict[str, Any]:
-        """The request's JSON object, checked against ``fields``. Raises BadRequest."""
-        return parse_object(self.request.body, fields)
+    def body(self, model: type[B]) -> B:
+        """The request's JSON object as ``model``. Raises BadRequest."""
+        return parse_body(self.request.body, model)
+
+    def query(self, model: type[Q]) -> Q:
+        """The request's query arguments as ``model``; of one that is given twice the last counts. Raises BadRequest."""
+        return parse_query({name: self.get_query_argument(name, strip=False) for name in self.request.query_arguments}, model)

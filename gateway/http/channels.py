@@ -22,7 +22,7 @@ from ..errors import BadRequest, Forbidden, QuotaExceeded, SandglassError, Sessi
 from ..protocol import jupyter
 from ..service.api import Attachment, GatewayFacade, SessionFacade
 from ..service.journal import Entry
-from .auth import require_scope, same_origin
+from .auth import same_origin
 from .confirm import Confirmer
 from .deps import Deps
 from .expiry import Expiry
@@ -73,8 +73,6 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         super().prepare()
         if not same_origin(self.request, self.deps, required=False):
             raise Forbidden("A websocket from this origin is not admitted.")
-        require_scope(self.caller, "execute")
-        require_scope(self.caller, "results:read")
         self.session = await self.kernel(self.path_args[0])
         client = self.get_query_argument("session_id", "")
         if len(client) > MAX_SESSION_ID:

@@ -12,10 +12,10 @@ from tornado import iostream
 from ..errors import BadRequest
 from ..service.api import SessionFacade
 from ..service.journal import Entry
-from .auth import require_scope
 from .base import Authenticated
 from .cache import ByteCache, Payload
 from .expiry import Expiry
+from .models import queries
 from .outflow import Outflow
 from .render import bye_event, entry_event, gap_event, session_event
 
@@ -88,7 +88,6 @@ class EventsHandler(Authenticated):
     sink: EventSink | None = None
 
     async def get(self, session_id: str) -> None:
-        require_scope(self.caller, "results:read")
         after = self._after()
         session = await self.session_of(session_id)
         sink = self.sink = EventSink(session, self.deps.converted)
@@ -121,9 +120,9 @@ class EventsHandler(Authenticated):
 
     def _after(self) -> int | None:
         """The resume point: ``Last-Event-ID`` (of a browser that reconnects) before ``?after=``. Raises BadRequest."""
-        text = self.request.headers.get("Last-Event-ID") or self.get_query_argument("after", "")
+        text = self.request.headers.get("Last-Event-ID")
         if not text:
-            return None
+            return self.query(queries.Events).after
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise BadRequest("Last-Event-ID (or ?after=) must be the number of an event.")
         return int(text)

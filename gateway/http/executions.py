@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 
-from ..errors import BadRequest, SandglassError
+from ..domain.scopes import Scope
+from ..errors import SandglassError
 from ..service.api import GatewayFacade, Json, SessionFacade
-from .auth import require_scope
 from .base import Authenticated
-from .body import Field
 from .deps import Deps
+from .models import bodies, queries
 
-CODE_CHARS = 2 * 1024**2
-TIMEOUT_S = 24 * 3600
 CLIENT_LEFT = 499
 """Only for the access log: nobody is there to read it."""
-EXECUTION = {
-    "code": Field(str, required=True, max_chars=CODE_CHARS),
-    "timeout_s": Field(float, least=0.001, most=TIMEOUT_S),
-    "expect_generation": Field(int, least=0, most=2**53),
-    "allow_stdin": Field(bool, default=False),
-}
 
 
 class Waiting(Authenticated):
@@ -38,14 +29,7 @@ class Waiting(Authenticated):
 
     def wait_seconds(self) -> float:
         """``?wait=``, bounded; 0 when absent. Raises BadRequest."""
-        text = self.get_query_argument("wait", "0")
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = math.nan
-        if not seconds >= 0:
-            raise BadRequest("?wait= must be a number of seconds.")
-        return min(seconds, self.deps.limits.wait_s)
+        return min(self.query(queries.Wait).wait, self.deps.limits.wait_s)
 
     async def answer_execution(self, session: SessionFacade, execution_id: str, wait_s: float) -> None:
         """200 with the whole execution once it is finished, 202 while it is not; nothing when the client has left."""
@@ -54,9 +38,13 @@ class Waiting(Authenticated):
         if self.gone:
             self.set_status(CLIENT_LEFT, "Client left")
             return
-        execution: Json = await session.execution_json(execution_id)
+        execution = await self.shown(session, execution_id)
         self.set_header("Location", f"/api/v1/sessions/{session.session_id}/executions/{execution_id}")
         self.answer(execution, 200 if execution["state"] == "finished" else 202)
+
+    async def shown(self, session: SessionFacade, execution_id: str) -> Json:
+        """The Execution; without its outputs for a token that may run code and not read what comes of it."""
+        return await session.execution_json(execution_id, outputs=self.caller.permits(Scope.RESULTS_READ))
 
     async def _wait(self, session: SessionFacade, execution_id: str, wait_s: float) -> None:
         done = self.deps.tasks.spawn(_finished(session, execution_id, wait_s), "http-wait")
@@ -79,27 +67,24 @@ async def _is_set(event: asyncio.Event) -> None:
 
 class ExecutionsHandler(Waiting):
     async def get(self, session_id: str) -> None:
-        require_scope(self.caller, "results:read")
         session = await self.session_of(session_id, ended=True)
         self.answer({"executions": await session.list_executions()})
 
     async def post(self, session_id: str) -> None:
-        require_scope(self.caller, "execute")
         wait_s = self.wait_seconds()
-        body = self.json_body(EXECUTION)
+        body = self.body(bodies.NewExecution)
         session = await self.session_of(session_id)
         execution_id = await session.execute(
-            body["code"],
-            timeout_s=body["timeout_s"],
-            expect_generation=body["expect_generation"],
-            allow_stdin=body["allow_stdin"],
+            body.code,
+            timeout_s=body.timeout_s,
+            expect_generation=body.expect_generation,
+            allow_stdin=body.allow_stdin,
         )
         await self.answer_execution(session, execution_id, wait_s)
 
 
 class ExecutionHandler(Waiting):
     async def get(self, session_id: str, execution_id: str) -> None:
-        require_scope(self.caller, "results:read")
         wait_s = self.wait_seconds()
         session = await self.session_of(session_id, ended=True)
         if wait_s > 0:
@@ -110,17 +95,13 @@ class ExecutionHandler(Waiting):
         self.answer(await session.execution_json(execution_id))
 
     async def delete(self, session_id: str, execution_id: str) -> None:
-        require_scope(self.caller, "execute")
         session = await self.session_of(session_id)
         await session.cancel_execution(execution_id)
-        self.answer(await session.execution_json(execution_id))
+        self.answer(await self.shown(session, execution_id))
 
 
 class StdinHandler(Authenticated):
-    scope = "execute"
-
     async def post(self, session_id: str) -> None:
-        fields = {"execution_id": Field(str, required=True, max_chars=200), "value": Field(str, required=True)}
-        body = self.json_body(fields)
-        (await self.session_of(session_id)).answer_stdin(body["execution_id"], body["value"])
+        body = self.body(bodies.StdinAnswer)
+        (await self.session_of(session_id)).answer_stdin(body.execution_id, body.value)
         self.no_content()

@@ -11,45 +11,37 @@ from tornado.web import stream_request_body
 from ..clock import iso
 from ..errors import BadRequest, PathRefused, TooLarge
 from ..service.api import Json
-from .auth import require_scope
 from .base import Authenticated
 from .download import Downloading
 from .incoming import Incoming
+from .models import bodies, queries
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class FilesHandler(Authenticated):
-    scope = "files:read"
-
     async def get(self, session_id: str) -> None:
         self.answer(await (await self.session_of(session_id, ended=True)).list_files())
 
 
 class ArtifactsHandler(Authenticated):
-    scope = "files:read"
-
     async def get(self, session_id: str) -> None:
         self.answer({"artifacts": await (await self.session_of(session_id, ended=True)).artifacts()})
 
 
 class ArtifactHandler(Downloading):
     async def delete(self, artifact_id: str) -> None:
-        require_scope(self.caller, "files:write")
         await self.gateway.delete_artifact(self.caller, artifact_id)
         self.no_content()
 
     async def get(self, artifact_id: str) -> None:
-        require_scope(self.caller, "files:read")
         found, chunks = await self.gateway.artifact(self.caller, artifact_id)
         await self.send_file(found["path"], chunks, found["size"])
 
 
 class ArtifactLinkHandler(Authenticated):
-    scope = "files:read"
-
     async def post(self, artifact_id: str) -> None:
-        self.json_body({})
+        self.body(bodies.Nothing)
         await self.gateway.artifact(self.caller, artifact_id)  # no link to what could not be downloaded
         link, expires_at = self.deps.pages.issue_link(self.caller, artifact_id)
         url = f"{self.deps.url.rstrip('/')}/api/v1/artifacts/{artifact_id}/download?link={link}"
@@ -59,10 +51,8 @@ class ArtifactLinkHandler(Authenticated):
 class ArtifactDownloadHandler(Downloading):
     """By link: the caller must be who it was made for, and the artifact must still be there."""
 
-    scope = "files:read"
-
     async def get(self, artifact_id: str) -> None:
-        self.deps.pages.check_link(self.get_query_argument("link", ""), self.caller, artifact_id)
+        self.deps.pages.check_link(self.query(queries.Link).link, self.caller, artifact_id)
         found, chunks = await self.gateway.artifact(self.caller, artifact_id)
         await self.send_file(found["path"], chunks, found["size"])
 
@@ -76,7 +66,6 @@ class FileHandler(Downloading):
 
     async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
         super().prepare()
-        require_scope(self.caller, "files:read" if self.request.method in ("GET", "HEAD") else "files:write")
         if _BAD_ESCAPE.search(self.request.path):
             raise PathRefused("The path has a broken percent escape.")
         if self.request.method == "PUT":
@@ -89,7 +78,7 @@ class FileHandler(Downloading):
         limit = self.deps.limits.upload_bytes
         if int(length) > limit:
             raise TooLarge(f"A file may have at most {limit} bytes.", limit=limit)
-        overwrite = self.flag("overwrite")
+        overwrite = self.query(queries.Upload).overwrite
         session = await self.session_of(session_id)
         incoming = self._incoming = Incoming()
         upload = session.write_file(path, int(length), incoming.chunks(), overwrite=overwrite)

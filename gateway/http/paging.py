@@ -34,26 +34,8 @@ def time_of(name: str, text: str | None) -> float | None:
         raise BadRequest(f"?{name}= must be a time such as 2026-01-31T10:00:00Z.") from None
 
 
-def limit_of(text: str | None, default: int = MAX_LIMIT) -> int:
-    """Raises BadRequest."""
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
-        raise BadRequest(f"?limit= must be from 1 to {MAX_LIMIT}.")
-    return int(text)
-
-
 def cursor(place: tuple[float, str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
-
-
-def number_of(text: str | None) -> int | None:
-    """A cursor that is a number, in clear. Raises BadRequest."""
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise BadRequest("?cursor= must be the 'next' of the page before.")
-    return int(text)
 
 
 def place_of(text: str | None) -> tuple[float, str] | None:

@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from gateway.auth import AuthSettings, KeptRevocations, Pages, TokenVerifier
 from gateway.http.app import body_limit, make_app
-from gateway.http.deps import Deps
+from gateway.http.deps import Deps, HttpLimits
 from gateway.http.server import bind, serve
 from gateway.protocol import jupyter
 
@@ -30,8 +30,9 @@ SECRET = b"a test secret of thirty-two bytes and more"
 class Real:
     """``start`` wires what ``main`` wires; ``restart`` kills the gateway and starts another on the same records."""
 
-    def __init__(self, r: Rig) -> None:
+    def __init__(self, r: Rig, http: HttpLimits | None = None) -> None:
         self.rig = r
+        self.limits = http or HttpLimits()
         self.auth = AuthSettings(secret=SECRET)
         self.sockets: list[WebSocketClientConnection] = []
         self.writers: list[asyncio.StreamWriter] = []
@@ -46,7 +47,7 @@ class Real:
         clock = self.rig.clock
         verifier = TokenVerifier.from_settings(self.auth, clock, revocations=revocations)
         self.pages = Pages(SECRET, clock, revocations=revocations)
-        deps = Deps(verifier, self.pages, clock, tasks=self.rig.tasks, recorded=kept.recorded)
+        deps = Deps(verifier, self.pages, clock, limits=self.limits, tasks=self.rig.tasks, recorded=kept.recorded)
         revocations.listeners.append(deps.presence.revoked)
         bound, self.port = bind("127.0.0.1", 0)
         deps.url = f"http://127.0.0.1:{self.port}"
@@ -99,9 +100,9 @@ class Real:
 
 
 @asynccontextmanager
-async def real(path: Path, **more: Any) -> AsyncIterator[Real]:
+async def real(path: Path, *, http: HttpLimits | None = None, **more: Any) -> AsyncIterator[Real]:
     async with rig(path, **more) as r:
-        made = Real(r)
+        made = Real(r, http)
         await made.start()
         try:
             yield made

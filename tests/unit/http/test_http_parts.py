@@ -3,32 +3,100 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field
 
 from gateway.domain.model import Principal
 from gateway.errors import BadRequest, QuotaExceeded
-from gateway.http.body import Field, parse_object
 from gateway.http.cache import ByteCache, Payload
 from gateway.http.confirm import Confirmer
 from gateway.http.deps import _with_name_of
 from gateway.http.expiry import Expiry
 from gateway.http.incoming import Incoming
+from gateway.http.models import Body, Query, parse_body, parse_query
+from gateway.http.models.queries import Flag, Seconds, Whole
 from gateway.http.notebooks import MAX_PER_USER, Notebooks
 from gateway.http.outflow import Outflow
 from gateway.http.render import refusals
 from gateway.protocol import jupyter
 
 
-def test_a_list_of_strings_in_a_body() -> None:
-    fields = {"cells": Field(list, max_chars=3, most=2)}
-    assert parse_object(b'{"cells": ["a", "bcd"]}', fields) == {"cells": ["a", "bcd"]}
-    assert parse_object(b"{}", fields) == parse_object(b'{"cells": null}', fields) == {"cells": None}
-    assert parse_object(b'{"cells": []}', fields) == {"cells": []}
-    for bad in (b'"a"', b'{"a": 1}', b"[1]", b"[null]", b'[["a"]]', b'["abcd"]', b'["a", "b", "c"]', b'["\\ud800"]', b"true"):
+class Inner(Body):
+    path: str
+
+
+class Sample(Body):
+    code: str = Field(max_length=5)
+    number: float | None = Field(None, ge=0.5, le=10)
+    whole: int = Field(0, ge=0, le=2**53)
+    yes: bool = False
+    word: Literal["a", "b"] = "a"
+    cells: list[Annotated[str, Field(max_length=3)]] | None = Field(None, max_length=2)
+    inner: list[Inner] = Field([], max_length=2)
+
+
+@pytest.mark.parametrize(
+    ("body", "key", "says"),
+    [
+        (b"{}", "code", "is missing"),
+        (b'{"code": null}', "code", "is missing"),
+        (b'{"code": 1}', "code", "must be a string"),
+        (b'{"code": "123456"}', "code", "at most 5 characters"),
+        (b'{"code": "\\ud800"}', "code", "surrogate"),
+        (b'{"code": "", "number": true}', "number", "must be a number"),
+        (b'{"code": "", "number": "1"}', "number", "must be a number"),
+        (b'{"code": "", "number": 1' + b"0" * 400 + b"}", "number", "must be a number"),
+        (b'{"code": "", "number": 1e999}', "number", "at most 10"),
+        (b'{"code": "", "number": 0}', "number", "at least 0.5"),
+        (b'{"code": "", "whole": 1.5}', "whole", "a whole number"),
+        (b'{"code": "", "whole": 1' + b"0" * 400 + b"}", "whole", "at most 9007199254740992"),
+        (b'{"code": "", "yes": 1}', "yes", "true or false"),
+        (b'{"code": "", "word": "c"}', "word", "must be one of: 'a' or 'b'"),
+        (b'{"code": "", "cells": "a"}', "cells", "must be a list"),
+        (b'{"code": "", "cells": [1]}', "cells.0", "must be a string"),
+        (b'{"code": "", "cells": ["abcd"]}', "cells.0", "at most 3"),
+        (b'{"code": "", "cells": ["a", "b", "c"]}', "cells", "at most 2 entries"),
+        (b'{"code": "", "inner": [1]}', "inner.0", "must be an object"),
+        (b'{"code": "", "inner": [{}]}', "inner.0.path", "is missing"),
+        (b'{"code": "", "inner": [{"path": "", "odd": 1}]}', "inner.0.odd", "Unknown key"),
+        (b'{"code": "", "odd": 1}', "odd", "known are: cells, code"),
+        (b'{"code": "", "\\ud800": 1}', "\ud800", "Unknown key"),
+    ],
+)
+def test_a_body_that_its_model_refuses(body: bytes, key: str, says: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_body(body, Sample)
+    assert caught.value.extra["key"] == key and says in caught.value.detail, caught.value.detail
+
+
+def test_a_body_that_its_model_takes() -> None:
+    found = parse_body(b'{"code": "x", "number": 3, "cells": [], "word": null}', Sample)
+    assert (found.code, found.number, found.cells, found.word, found.yes) == ("x", 3.0, [], "a", False)
+    words = Sample.model_json_schema()["properties"]["word"]
+    assert {"type": "null"} in words["anyOf"]  # what is taken is told
+    assert "anyOf" not in Sample.model_json_schema()["properties"]["code"]
+
+
+class Asked(Query):
+    flag: Flag = False
+    after: Whole | None = None
+    wait: Seconds = 0.0
+
+
+def test_query_arguments() -> None:
+    found = parse_query({"flag": "TRUE", "after": "7", "wait": "1.5"}, Asked)
+    assert (found.flag, found.after, found.wait) == (True, 7, 1.5)
+    assert parse_query({"flag": "", "after": " "}, Asked) == Asked()
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"flag": "2"}, "flag"), ({"after": "-1"}, "after"), ({"after": "1_0"}, "after"), ({"after": "9" * 30}, "after"), ({"wait": "nan"}, "wait"),
+        ({"wait": "inf"}, "wait"), ({"wait": "-1"}, "wait"), ({"wait": "x"}, "wait"), ({"odd": "1"}, "odd"),
+    ]  # fmt: skip
+    for given, key in bad:
         with pytest.raises(BadRequest) as caught:
-            parse_object(b'{"cells": ' + bad + b"}", fields)
-        assert "cells" in caught.value.detail
+            parse_query(given, Asked)
+        assert caught.value.extra["key"] == key and key in caught.value.detail
 
 
 def test_confirmation_goes_one_round_trip_at_a_time() -> None:
