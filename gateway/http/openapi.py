@@ -44,7 +44,6 @@ def build() -> Json:
             models |= {content for content in (op.answer, op.body) if isinstance(content, type)}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=REF)
-    problem = _content(answers.Problem, CONTENT_TYPE)
     opened = "; ".join(f"`{scope}`: {text}" for scope, text in MEANING.items())
     return {
         "openapi": "3.1.0",
@@ -58,7 +57,7 @@ def build() -> Json:
         "paths": {path: {method.lower(): _operation(path, method, op) for method, op in methods.items()} for path, methods in TABLE.items()},
         "components": {
             "schemas": {name: _plain(schema) for name, schema in sorted(schemas["$defs"].items())},
-            "responses": {_name(status): {"description": said, "content": problem} for status, said in REFUSALS.items()},
+            "responses": {_name(status): _refusal(status) for status in REFUSALS},
             "securitySchemes": {
                 "bearer": {
                     "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
@@ -68,6 +67,13 @@ def build() -> Json:
             },
         },
     }  # fmt: skip
+
+
+def _refusal(status: int) -> Json:
+    value: Json = {"description": REFUSALS[status], "content": _content(answers.Problem, CONTENT_TYPE)}
+    if status in (429, 503):
+        value["headers"] = {"Retry-After": {"description": "Seconds", "required": True, "schema": {"type": "integer", "minimum": 1}}}
+    return value
 
 
 def _operation(path: str, method: str, op: Operation) -> Json:

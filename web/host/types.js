@@ -165,6 +165,6 @@
  * @typedef {{pattern: string, keep: boolean, source: string, created_at: string}} Declaration
  * @typedef {{name: string, tier: string, runtime: string, available: boolean, problem: string, display_name: string,
  *   limits: Record<string, number>, lifetimes: Record<string, any>}} Profile
- * @typedef {{user: string, tenant: string, roles: string[], expires_at: string | null, frame_url: string, server_time: string}} Me
+ * @typedef {{user: string, tenant: string, roles: string[], scopes: string[] | null, expires_at: string | null, frame_url: string, server_time: string}} Me
  */
 export {};
