@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..lab import Lab
-from . import execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
+from . import abuse, execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
 
 
 @dataclass(frozen=True)
@@ -40,5 +40,7 @@ MEASURES: list[tuple[str, Measure]] = [
     ("recycle", Measure(lifetimes.recycle)),
     ("idle", Measure(idle.sandbox)),
     ("flood", Measure(flood.neighbour)),
+    ("attacks", Measure(abuse.resources)),
+    ("outputattacks", Measure(abuse.outputs)),
     ("refill", Measure(refill.neighbour)),
 ]

@@ -256,8 +256,12 @@ def create_body(spec: SandboxSpec, info: RuntimeInfo) -> dict[str, Any]:
     }
 
 
+_NEVER = ("DeviceCgroupRules", "DeviceRequests", "ExtraHosts", "GroupAdd", "Links", "OomKillDisable")
+"""What a sandbox is never given, and what no request of ours names."""
+
+
 def check_created(body: dict[str, Any], inspected: dict[str, Any], warnings: list[str] | None) -> None:
-    """Compare what the engine says it made with what was asked.
+    """Compare what the engine says it made with what was asked, member by member: most have no behaviour that shows their absence in time.
 
     Raises ProfileUnavailable when it dropped or changed a protection; the caller removes the container.
     """
@@ -266,16 +270,37 @@ def check_created(body: dict[str, Any], inspected: dict[str, Any], warnings: lis
         if "does not support" in warning or "discarded" in warning or "without swap" in warning:
             raise ProfileUnavailable("the engine's kernel lacks a limit that a sandbox needs (memory, swap, cpu or pids)")
     asked, made = body["HostConfig"], inspected.get("HostConfig") or {}
-    for key in ("Runtime", "NetworkMode", "IpcMode", "ReadonlyRootfs", "Memory", "MemorySwap", "CpuPeriod", "CpuQuota", "PidsLimit", "Privileged"):
-        if made.get(key) != asked[key]:
+    for key, value in asked.items():
+        wanted, found = _plain(key, value), _plain(key, made.get(key))
+        # more of what hides or forbids is no harm
+        if not (wanted <= found if key in ("MaskedPaths", "ReadonlyPaths") else wanted == found):
             raise ProfileUnavailable(f"the engine did not take {key} as asked")
-    for key in ("SecurityOpt", "CapDrop", "CapAdd"):
-        if sorted(_plain(made.get(key))) != sorted(_plain(asked[key])):
-            raise ProfileUnavailable(f"the engine did not take {key} as asked")
-    if inspected.get("Mounts") and any(m.get("Type") != "tmpfs" for m in inspected["Mounts"]):
+    for key in _NEVER:
+        if made.get(key):
+            raise ProfileUnavailable(f"the engine added {key}, which a sandbox must not have")
+    if any(mount.get("Type") != "tmpfs" for mount in inspected.get("Mounts") or ()):
         raise ProfileUnavailable("the image declares a volume; a sandbox has no mount of the host")
+    config = inspected.get("Config") or {}
+    if config.get("Tty") or config.get("User", body["User"]) != body["User"]:
+        raise ProfileUnavailable("the engine did not take user and terminal as asked")
+    # the image's own variables are there as well, but none of ours may have another value or come twice
+    ours = [item for item in config.get("Env", body["Env"]) if item.startswith("SANDGLASS_")]
+    if sorted(ours) != sorted(item for item in body["Env"] if item.startswith("SANDGLASS_")):
+        raise ProfileUnavailable("the engine did not take the environment as asked")
 
 
-def _plain(values: list[str] | None) -> list[str]:
-    """Newer engines say ``CAP_KILL`` for ``KILL``."""
-    return [value.removeprefix("CAP_") for value in values or ()]
+def _plain(key: str, value: Any) -> Any:
+    """A member in one form, for engines differ: nothing may be null, false or empty, and newer ones say ``CAP_KILL`` for ``KILL``."""
+    if not value:
+        return set() if key in ("MaskedPaths", "ReadonlyPaths") else None
+    if key == "Ulimits":
+        return {str(u["Name"]).lower().removeprefix("rlimit_"): (u["Soft"], u["Hard"]) for u in value}
+    if key == "Tmpfs":
+        return {place: frozenset(options.split(",")) for place, options in value.items()}
+    if key == "LogConfig":
+        return value.get("Type")
+    if key == "RestartPolicy":
+        return value.get("Name") or "no"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return {item.removeprefix("CAP_") for item in value}
+    return value

@@ -163,7 +163,7 @@ class CellOutputs:
 
 
 def count(value: object) -> int | None:
-    """A prompt number, where it is one."""
+    """A number of cells or names, where it is one: what a database, a browser and every other language can hold."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 

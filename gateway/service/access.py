@@ -8,11 +8,10 @@ from typing import Any
 
 from ..clock import iso
 from ..domain.audit import Tag
-from ..domain.files import MAX_DECLARATIONS
 from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
 from ..domain.session_events import RecycleRequested
-from ..errors import Conflict, GenerationMismatch, NotFound, QuotaExceeded, SessionEnded, TooLarge, Unavailable
+from ..errors import Conflict, GenerationMismatch, NotFound, SessionEnded, TooLarge, Unavailable
 from ..ports import DeclarationRow
 from ..protocol import jupyter
 from . import rebuild
@@ -282,10 +281,7 @@ class Access:
         s = self._s
         self._alive()
         row = DeclarationRow(self.session_id, check_pattern(pattern), keep, source, s.world.clock.now())
-        rows = await s.world.records.list_declarations(self.session_id)
-        if len(rows) >= MAX_DECLARATIONS and row.pattern not in {r.pattern for r in rows}:
-            raise QuotaExceeded(f"A session may have at most {MAX_DECLARATIONS} declarations.")
-        await s.world.records.put_declaration(row)
+        await s.effects.declare(row)
         s.activity()
         s.checkpoint_soon("")
         return _declaration_json(row)

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..domain.audit import Tag
+from ..domain.files import MAX_DECLARATIONS
 from ..domain.model import EndReason, ExitReason, NoticeKind, SessionState
 from ..domain.paths import check_pattern
 from ..domain.session_commands import (
@@ -56,6 +57,9 @@ log = logging.getLogger("sandglass.effects")
 Json = dict[str, Any]
 OOM_WAIT_S = 0.5
 READY_TIMEOUT_S = 90.0
+MOST_REFUSALS = 10
+RESTART_S = 20.0
+"""Beside the grace of a kill: a relay that has not answered a restart by then hangs, and its sandbox ends."""
 
 _START_FAILURES: dict[type[SandglassError], ExitReason] = {
     CapacityExhausted: ExitReason.CAPACITY_EXHAUSTED,
@@ -70,6 +74,9 @@ class Effects:
     def __init__(self, session: LiveSession) -> None:
         self._s = session
         self.start_error: SandglassError | None = None
+        self._declaring = asyncio.Lock()
+        self._refused = ("", 0)
+        """Of which cell, and how many times it was told that a pattern is not kept."""
 
     def at_once(self, command: Command) -> bool:
         """Some must be seen by whatever happens next in the same turn; they touch memory and the journal only."""
@@ -245,7 +252,8 @@ class Effects:
             return
         sandbox.replaced = self._s.over_life
         try:
-            await sandbox.link.call("restart_kernel", after=sandbox.link.last_kernel_number, timeout_s=20.0 + self._s.profile.limits.kill_grace_s)
+            patience_s = RESTART_S + self._s.profile.limits.kill_grace_s
+            await sandbox.link.call("restart_kernel", patience_s, after=sandbox.link.last_kernel_number)
         except SandglassError as error:
             if sandbox.link.lost is None:
                 self._s.runs.sandbox_hangs(error)
@@ -282,16 +290,31 @@ class Effects:
             if execution_id:
                 await s.runs.produced(execution_id, [describe(a) for a in saved.stored])
 
+    async def declare(self, row: DeclarationRow) -> None:
+        """One at a time, or the bound would not hold. Raises QuotaExceeded."""
+        async with self._declaring:
+            rows = await self._s.world.records.list_declarations(row.session_id)
+            if len(rows) >= MAX_DECLARATIONS and row.pattern not in {r.pattern for r in rows}:
+                raise QuotaExceeded(f"A session may have at most {MAX_DECLARATIONS} declarations.")
+            await self._s.world.records.put_declaration(row)
+
     async def keep_from_code(self, patterns: list[str]) -> None:
-        """``sandglass.keep(...)`` in a cell."""
+        """``sandglass.keep(...)`` in a cell, or whatever its code sends in its place."""
         s = self._s
         for pattern in patterns:
             try:
-                row = DeclarationRow(s.session_id, check_pattern(pattern), True, "code", s.world.clock.now())
-                await s.world.records.put_declaration(row)
+                await self.declare(DeclarationRow(s.session_id, check_pattern(pattern), True, "code", s.world.clock.now()))
             except SandglassError as error:
-                s.traffic.say_between_cells(f"[Sandglass: sandglass.keep: {error.detail}]\n")
+                self._tell_refused(error.detail)
         s.announce()
+
+    def _tell_refused(self, why: str) -> None:
+        """A few times a cell: what the gateway says is in no output limit."""
+        run = self._s.runs.running
+        asker = run.row.execution_id if run is not None else ""
+        self._refused = (asker, self._refused[1] + 1 if self._refused[0] == asker else 1)
+        if self._refused[1] <= MOST_REFUSALS:
+            self._s.traffic.say_between_cells(f"[Sandglass: sandglass.keep: {why}]\n")
 
     def _lose(self, reason: str) -> None:
         s = self._s

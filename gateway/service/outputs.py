@@ -36,12 +36,22 @@ def collect(journal: Journal, msg_id: str, first: int, last: int | None) -> Json
         except ValueError:
             continue
         if kind == "stream":
-            streams.setdefault(str(content.get("name")), []).append(str(content.get("text", "")))
+            streams["stderr" if content.get("name") == "stderr" else "stdout"].append(_text(content.get("text")))
         elif kind in ("display_data", "execute_result"):
-            results.append({"data": content.get("data", {}), "metadata": content.get("metadata", {}), "is_main_result": kind == "execute_result"})
+            data, metadata = (value if isinstance(value := content.get(name), dict) else {} for name in ("data", "metadata"))
+            results.append({"data": data, "metadata": metadata, "is_main_result": kind == "execute_result"})
         elif kind == "error":
-            error = {"name": content.get("ename"), "value": content.get("evalue"), "traceback": content.get("traceback", [])}
+            lines = content.get("traceback")
+            error = {
+                "name": _text(content.get("ename")), "value": _text(content.get("evalue")),
+                "traceback": [_text(line) for line in lines] if isinstance(lines, list) else [],
+            }  # fmt: skip
     return {
         "stdout": "".join(streams["stdout"]), "stderr": "".join(streams["stderr"]), "results": results, "error": error,
         "bytes_left_out": left_out,
     }  # fmt: skip
+
+
+def _text(value: object) -> str:
+    """User code can send its messages itself: what is to be text may be anything that JSON has."""
+    return value if isinstance(value, str) else ""

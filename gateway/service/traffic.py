@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from ..domain import execution as ex
+from ..domain.cell_outputs import count as prompt_number
 from ..domain.model import ExecutionState, ExitReason, SessionState, Variable
 from ..errors import BadRequest, SandglassError, SessionEnded, StoreUnavailable, Unavailable
 from ..protocol import jupyter
@@ -241,8 +242,8 @@ class Traffic:
                 content = message.content
             except ValueError:
                 content = {"status": "error"}
-            count = content.get("execution_count")
-            self._s.runs.replied(run, str(content.get("status", "error")), str(content.get("ename", "")), count if isinstance(count, int) else None)
+            count = prompt_number(content.get("execution_count"))
+            self._s.runs.replied(run, str(content.get("status", "error")), str(content.get("ename", "")), count)
 
     def _hook(self, kind: str, message: jupyter.KernelMessage, run: Run | None) -> None:
         """What the kernel's own hooks report; user code can send the same, about its own session only."""
@@ -251,7 +252,7 @@ class Traffic:
         except ValueError:
             return
         if kind == "sandglass_variables":
-            self._s.set_variables(_variables(content), int(content["more"]) if isinstance(content.get("more"), int) else 0)
+            self._s.set_variables(_variables(content), prompt_number(content.get("more")) or 0)
         elif kind == "sandglass_keep":
             patterns = content.get("patterns")
             if isinstance(patterns, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..domain import execution as ex
+from ..domain.cell_outputs import count as prompt_number
 from ..domain.execution import Execution
 from ..domain.model import ExecutionState, ExitReason, SessionState
 from ..ports import ExecutionRow
@@ -80,8 +81,8 @@ def _replay(session: LiveSession, run: Run, head: Head) -> None:
         if not head.number and isinstance(told := content.get("sandglass"), dict):
             # the last gateway's own word in the kernel's place (``Traffic.tell_failed``)
             run.e = ex.imposed(run.e, ExitReason(told["exit_reason"]))
-        if isinstance(content.get("execution_count"), int):
-            run.row.data["execution_count"] = content["execution_count"]
+        if (count := prompt_number(content.get("execution_count"))) is not None:
+            run.row.data["execution_count"] = count
 
 
 def resume(session: LiveSession) -> None:

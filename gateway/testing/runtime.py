@@ -134,6 +134,9 @@ class FakeRuntime:
         self.removed: list[str] = []
         self.create_errors: deque[SandglassError] = deque()
         """Each creation takes one off and raises it."""
+        self.lost_answers: deque[float] = deque()
+        """Each creation takes one off: it is done so many seconds later, and nobody hears of it."""
+        self.remove_errors: deque[SandglassError] = deque()
         self.start_errors: deque[SandglassError] = deque()
         self.create_s = 0.0
         self.remove_s = 0.0
@@ -268,6 +271,12 @@ class FakeRuntime:
             raise ProfileUnavailable(problem or "the engine has no such runtime")
         if spec.image not in self.images:
             raise ImageUnavailable("the kernel image is not in the engine")
+        if self.lost_answers:
+            asyncio.get_running_loop().call_later(self.lost_answers.popleft(), self._make, spec)
+            raise EngineUnavailable("the engine does not answer")
+        return self._make(spec)
+
+    def _make(self, spec: SandboxSpec) -> str:
         engine_id = f"{next(self._serial):064x}"
         sandbox = FakeSandbox(engine_id, replace(spec), FakeFiles(spec.profile.limits.workspace_bytes))
         sandbox.relay = FakeRelay(engine_id, sandbox.output, sandbox.files, ready_s=self.ready_s)
@@ -308,6 +317,8 @@ class FakeRuntime:
         await self._answer()
         if engine_id not in self.sandboxes:
             return
+        if self.remove_errors:
+            raise self.remove_errors.popleft()
         if self.remove_s:
             await asyncio.sleep(self.remove_s)
         self.exit(engine_id, 137)

@@ -5,6 +5,7 @@ The container is created with the request of ``gateway.backends.hardening``, so 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import http.client
 import itertools
@@ -104,9 +105,21 @@ class Execution:
 
 
 class Sandbox:
-    """One container. ``events``: relay events in order; ``numbers``: of every reliable message taken, per lane."""
+    """One container. ``events``: relay events in order; ``numbers``: of every reliable message taken, per lane.
 
-    def __init__(self, engine: Engine, image: str, runtime: str, *, limits: Limits | None = None, relay_limits: Json | None = None) -> None:
+    ``change``: alters the create request, to see what a hardening rule is there for; ``asked`` stays what production asks for.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        image: str,
+        runtime: str,
+        *,
+        limits: Limits | None = None,
+        relay_limits: Json | None = None,
+        change: Callable[[Json], object] | None = None,
+    ) -> None:
         uid = next(_uids)
         tier = "gvisor" if runtime == "runsc" else "container"
         profile = Profile(name=tier, tier=tier, runtime=runtime, limits=limits or Limits(memory_bytes=1536 * 1024**2))
@@ -115,7 +128,14 @@ class Sandbox:
         self.engine, self.relay_uid, self.user_uid, self.group_id = engine, uid, uid + 1, uid + 2
         self.relay_limits = relay_limits or {}
         self.began = time.monotonic()
-        self.container: str = engine.request("POST", "/containers/create", create_body(spec, info))["Id"]
+        self.spec = spec
+        self.asked: Json = create_body(spec, info)
+        body: Json = copy.deepcopy(self.asked)
+        if change is not None:
+            change(body)
+        created = engine.request("POST", "/containers/create", body)
+        self.container: str = created["Id"]
+        self.warnings: list[str] = created.get("Warnings") or []
         self.epoch = 0
         self.marker = b""
         self.inbox, self.outbox = Inbox(), Outbox()

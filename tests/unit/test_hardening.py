@@ -111,7 +111,27 @@ def test_what_the_engine_made_is_compared() -> None:
     body = hardening.create_body(spec(), INFO)
     made = inspected(body)
     made["HostConfig"]["CapAdd"] = ["CAP_SETUID", "CAP_KILL", "CAP_SETGID"]
+    # as engines say the same: nothing, in another order, and more of what hides
+    made["HostConfig"] |= {"Binds": None, "Init": None, "Ulimits": made["HostConfig"]["Ulimits"][::-1]}
+    made["HostConfig"]["MaskedPaths"] = [*hardening.MASKED_PATHS, "/proc/x"]
+    made["HostConfig"]["LogConfig"] = {"Type": "none", "Config": None}
+    made["Config"] = {"User": "0:0", "Env": ["PATH=/bin", *reversed(body["Env"])], "Tty": False}
     hardening.check_created(body, made, [])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"User": "1000"},
+        {"Tty": True},
+        {"Env": ["SANDGLASS_TOKEN=eyJ"]},
+        {"Env": []},
+    ],
+)
+def test_who_it_runs_as_and_what_it_is_told_is_compared(config: dict[str, Any]) -> None:
+    body = hardening.create_body(spec(), INFO)
+    with pytest.raises(ProfileUnavailable, match="as asked"):
+        hardening.check_created(body, inspected(body) | {"Config": config}, [])
 
 
 @pytest.mark.parametrize(
@@ -124,6 +144,20 @@ def test_what_the_engine_made_is_compared() -> None:
         ("SecurityOpt", ["no-new-privileges"]),
         ("CapDrop", []),
         ("CapAdd", ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]),
+        ("PidMode", "host"),
+        ("Binds", ["/etc:/mnt"]),
+        ("Devices", [{"PathOnHost": "/dev/sda"}]),
+        ("Dns", None),
+        ("MaskedPaths", ["/proc/kcore"]),
+        ("ReadonlyPaths", []),
+        ("OomScoreAdj", 0),
+        ("Ulimits", [{"Name": "core", "Soft": 0, "Hard": -1}]),
+        ("Tmpfs", {"/workspace": "rw"}),
+        ("Sysctls", {}),
+        ("LogConfig", {"Type": "json-file", "Config": {}}),
+        ("RestartPolicy", {"Name": "always", "MaximumRetryCount": 0}),
+        ("GroupAdd", ["0"]),
+        ("DeviceRequests", [{"Driver": "nvidia"}]),
     ],
 )
 def test_a_protection_that_the_engine_dropped_is_refused(key: str, value: object) -> None:
