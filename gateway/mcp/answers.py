@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ MOST_RESULTS = 50
 MOST_TYPES = 10
 """Of one result."""
 MOST_NAMES = 100
+DEEPEST = 20
 OF_EXECUTION = (
     "execution_id", "state", "status", "exit_reason", "next_action", "reason_text", "execution_count", "generation", "duration_ms", "position",
 )  # fmt: skip
@@ -49,19 +51,39 @@ def cut(text: str, most: int) -> tuple[str, int]:
     return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail :]}", left_out
 
 
+def sound(text: str) -> str:
+    """Without halves of surrogate pairs, which code can print and JSON cannot carry."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def clean(value: Any, depth: int = DEEPEST) -> Any:
+    """A value from a kernel as JSON that every client can read: not too deep, numbers that are numbers."""
+    if isinstance(value, str):
+        return sound(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (dict, list)) and not depth:
+        return "[nested too deeply]"
+    if isinstance(value, dict):
+        return {sound(str(name)): clean(each, depth - 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [clean(each, depth - 1) for each in value]
+    return value
+
+
 def result(answer: Answer, session: Json | None, notices: list[Json]) -> CallToolResult:
     """``session``: what ``brief`` made; None for a tool that is not about one."""
     structured: Json = {"untrusted": True}
     lines = []
     if session is not None:
-        structured |= {"session": session, "notices": notices}
+        structured |= {"session": clean(session), "notices": clean(notices)}
         lines = [session_line(session), *(f"Notice ({n['kind']}): {n.get('text', '')}" for n in notices)]
-    structured |= answer.fields
+    structured |= clean(answer.fields)
     text = "\n".join([*lines, *answer.lines])
     if answer.output:
         mark = secrets.token_hex(8)  # code cannot write what closes it
         text += f"\n{DATA_NOT_WORDS}\n<<<{mark}\n{answer.output.removesuffix(chr(10))}\n{mark}>>>"
-    content: list[ContentBlock] = [TextContent(text=text.strip("\n"), _meta=UNTRUSTED)]
+    content: list[ContentBlock] = [TextContent(text=sound(text.strip("\n")), _meta=UNTRUSTED)]
     content += [ImageContent(data=data, mime_type=mime, _meta=UNTRUSTED) for mime, data in answer.pictures]
     return CallToolResult(content=content, structured_content=structured, is_error=answer.failed)
 
@@ -76,11 +98,11 @@ def refusal(error: SandglassError, session: Json | None = None) -> CallToolResul
         lines.append(f"Try again after {error.retry_after:g} s.")
     if error.extra:
         lines.append("; ".join(f"{name}: {_short(value)}" for name, value in error.extra.items()))
-    structured: Json = {"untrusted": True, "error": told}
+    structured: Json = {"untrusted": True, "error": clean(told)}
     if session is not None:
-        structured["session"] = session
+        structured["session"] = clean(session)
         lines.append(session_line(session))
-    return CallToolResult(content=[TextContent(text="\n".join(lines), _meta=UNTRUSTED)], structured_content=structured, is_error=True)
+    return CallToolResult(content=[TextContent(text=sound("\n".join(lines)), _meta=UNTRUSTED)], structured_content=structured, is_error=True)
 
 
 def _short(value: Any) -> str:

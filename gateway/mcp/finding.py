@@ -65,10 +65,12 @@ class Finder:
 
     async def ended(self, principal: Principal, name: str) -> Json | None:
         """The one of that name that ended last."""
-        over = [s for s in await self._gateway.sessions(principal, ended=True) if s["state"] == "ended" and name in (s["name"], s["session_id"])]
+        ending = [s.session_id for s in await self._gateway.live_sessions(principal) if s.ending]
+        known = await self._gateway.sessions(principal, ended=True)
+        over = [s for s in known if name in (s["name"], s["session_id"]) and (s["state"] == "ended" or s["session_id"] in ending)]
         if not over:
             return None
-        last = max(over, key=lambda s: s["ended_at"] or "")
+        last = max(over, key=lambda s: s["ended_at"] or "9")  # one that is on its way to its end is the latest
         return {name: last[name] for name in ("session_id", "reason", "ended_at", "generation")}
 
 

@@ -70,12 +70,17 @@ class Watch:
         return lines[-1][-WORDS:] if lines else ""
 
 
-async def follow(call: Call, session: SessionFacade, execution_id: str, finished: Callable[[], Awaitable[bool]]) -> bool:
-    """Wait until ``finished`` returns, telling progress meanwhile; what it returned. Raises Unavailable when the gateway stops."""
+async def follow(
+    call: Call, session: SessionFacade, execution_id: str, finished: Callable[[], Awaitable[bool]], *, after: int | None = None
+) -> bool:
+    """Wait until ``finished`` returns, telling progress meanwhile; what it returned. Raises Unavailable when the gateway stops.
+
+    ``execution_id``: whose words are told; empty: anybody's. ``after``: the journal's index behind which they begin.
+    """
     watch = Watch(session, execution_id)
     attachment: Attachment | None = None
     try:
-        attachment = session.attach(f"mcp:{id(watch):x}", watch, after=None, jupyter=False)
+        attachment = session.attach(f"mcp:{id(watch):x}", watch, after=after, jupyter=False)
     except QuotaExceeded:
         pass  # progress then tells the time only
     done = call.service.tasks.spawn(_outcome(finished), "mcp-wait")
@@ -115,6 +120,7 @@ async def _set(event: asyncio.Event) -> None:
 
 async def run_code(call: Call, args: RunCode) -> Answer:
     session = await call.obtain(args.session, args.profile)
+    after: int = session.to_json()["last_event"]
     start = session.execute(args.code, timeout_s=args.timeout_s, expect_generation=args.expect_generation)
     begun = call.service.tasks.spawn(_begin(start), "mcp-execute")
     try:
@@ -122,7 +128,7 @@ async def run_code(call: Call, args: RunCode) -> Answer:
         execution_id = await asyncio.shield(begun)
         if isinstance(execution_id, Exception):
             raise execution_id
-        await follow(call, session, execution_id, lambda: session.wait_execution(execution_id, LONG_S))
+        await follow(call, session, execution_id, lambda: session.wait_execution(execution_id, LONG_S), after=after)
     except asyncio.CancelledError:
         call.undo(_cancel(session, begun))
         raise

@@ -112,7 +112,8 @@ async def _begun(using: Client, code: str = SLEEP) -> asyncio.Task[CallToolResul
     begun = asyncio.Event()
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
-        begun.set()
+        if "begun" in (message or ""):
+            begun.set()
 
     calling = asyncio.ensure_future(using.call_tool("run_code", {"code": code}, progress_callback=progress))
     await asyncio.wait_for(begun.wait(), 60)

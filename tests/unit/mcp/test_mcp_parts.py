@@ -88,6 +88,17 @@ def test_outputs_are_bounded_whatever_code_prints() -> None:
     assert len(str(odd.fields)) < 10_000 and odd.fields["truncated"]
 
 
+def test_what_json_cannot_carry_is_made_harmless() -> None:
+    deep: Any = "x"
+    for _ in range(300):
+        deep = [deep]
+    results = [{"data": {"application/json": {"deep": deep, "n": float("nan"), "\ud800": 1}}, "is_main_result": True}]
+    told = answers.result(answers.execution(finished(stdout="a\ud800b", results=results), 1000), None, [])
+    sent = told.model_dump_json(by_alias=True)
+    assert "a?b" in sent and "nested too deeply" in sent and "NaN" not in sent
+    assert told.model_dump(by_alias=True, mode="json", exclude_none=True)["structuredContent"]["error"] is None
+
+
 def test_a_refusal_is_a_result_that_says_what_to_do() -> None:
     told = answers.refusal(GenerationMismatch("Other variables.", lost_variables=["df"], next_action="rebuild"))
     assert told.is_error and told.structured_content["error"]["code"] == "generation_mismatch"
