@@ -56,8 +56,6 @@ class McpHandler(Authenticated):
         expiry = Expiry(self.deps.clock, self.caller.expires_at, self.cut_off)
         try:
             await self.deps.mcp(self._scope(), self._receive, self._send)
-        except (iostream.StreamClosedError, TimeoutError):
-            log.debug("an MCP client went away")
         finally:
             expiry.cancel()
         if not self._finished:  # the application gave up in the middle, or the client did
@@ -103,10 +101,14 @@ class McpHandler(Authenticated):
                     self.set_header(name.decode("latin-1"), value.decode("latin-1"))
             return
         self.write(bytes(message.get("body", b"")))
-        if message.get("more_body"):
-            await asyncio.wait_for(self.flush(), STALL_S)
-        else:
+        if not message.get("more_body"):
             self.finish()
+            return
+        try:
+            await asyncio.wait_for(self.flush(), STALL_S)
+        except (iostream.StreamClosedError, TimeoutError):
+            log.debug("an MCP client takes no more")
+            self.cut_off()
 
     def on_connection_close(self) -> None:
         super().on_connection_close()
