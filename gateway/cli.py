@@ -1,14 +1,17 @@
-"""The command line: ``sandglass serve | token | doctor | stop``."""
+"""The command line: ``sandglass serve | mcp | token | doctor | stop``."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import getpass
+import logging
 import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import __version__, doctor, local
@@ -20,6 +23,7 @@ from .main import Server, Started, run_file
 from .service import garbage
 
 OPEN_FILES = 1_048_576
+TOKEN_S = 12 * 3600.0
 
 
 def say(line: str) -> None:
@@ -99,6 +103,48 @@ def token(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def mcp(arguments: argparse.Namespace) -> int:
+    """Standard input and output belong to the protocol from here on; words for a person go to standard error."""
+    from .mcp import proxy  # here, because nothing else of the command line needs the SDK
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="sandglass: %(message)s")
+    url, token = _gateway(arguments)
+    asyncio.run(proxy.serve(url, token, arguments.session))
+    return 0
+
+
+def _gateway(arguments: argparse.Namespace) -> tuple[str, Callable[[], str]]:
+    """The gateway's address, and what makes a token for it: given in the environment, else of the one that runs on this state directory."""
+    url, given = os.environ.get("SANDGLASS_URL", ""), os.environ.get("SANDGLASS_TOKEN", "")
+    if url and not given:
+        raise ConfigError("SANDGLASS_URL is set, so SANDGLASS_TOKEN must be, too: a token that this gateway takes")
+    settings = Settings.from_env(os.environ)
+    url = url or str(run_file(settings.state).get("url", ""))
+    if not url:
+        raise ConfigError(f"no gateway runs on {settings.state}: start one (sandglass serve), or set SANDGLASS_URL and SANDGLASS_TOKEN")
+    if given:
+        return url, lambda: given
+    made: tuple[float, str] | None = None
+
+    def token() -> str:
+        """Made anew at half of its time: a proxy may run for days."""
+        nonlocal made
+        now = SystemClock().now()
+        if made is None or now > made[0]:
+            made = now + TOKEN_S / 2, settings.auth.issue_dev_token(arguments.user, arguments.tenant, ["user"], TOKEN_S, now)
+        return made[1]
+
+    token()  # one that cannot be made is said before anything is promised
+    return url, token
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name
+        return "user"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sandglass",
@@ -109,6 +155,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("serve", help="find or start an engine, make the kernel image, and serve until Ctrl-C")
     one.set_defaults(run=serve)
+    one = commands.add_parser("mcp", help="an MCP server on standard input and output, in front of a running gateway (docs/mcp.md)")
+    one.add_argument("--session", default="", help="the session that calls mean which name none (default: mcp)")
+    one.add_argument("--user", default=_me(), help="with the development key: whose sessions (default: %(default)s)")
+    one.add_argument("--tenant", default="default", help="with the development key: the user's tenant (default: %(default)s)")
+    one.set_defaults(run=mcp)
     one = commands.add_parser("token", help="print a token (with the development key only)")
     one.add_argument("--user", required=True, help="the token's subject")
     one.add_argument("--tenant", default="default", help="the user's tenant (default: default)")

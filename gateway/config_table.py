@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .auth.keys import ALGORITHMS
-from .config_values import Kind, by_tenant, choice, count, duration, durations, name, number, origins, size, switch, url, words
+from .config_values import Kind, by_tenant, choice, count, duration, durations, hosts, name, number, origins, size, switch, url, words
 from .protocol.frames import MAX_MESSAGE
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
@@ -46,6 +46,7 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
             Variable("SANDGLASS_BASE_URL", "public_url", url(), "public address, where a proxy stands in front"),
             Variable("SANDGLASS_FRAME_URL", "frame_url", url(), "public address of the output frame; another origin"),
             Variable("SANDGLASS_ALLOWED_ORIGINS", "allowed_origins", origins(), "further origins whose pages may call"),
+            Variable("SANDGLASS_ALLOWED_HOSTS", "allowed_hosts", hosts(), "further names under which `/mcp` may be reached"),
         ),
     ),
     (

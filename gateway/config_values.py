@@ -161,6 +161,18 @@ def origins() -> Kind:
     return Kind(parse, ",".join, "origins such as https://lab.example.org, with commas and without paths")
 
 
+def hosts() -> Kind:
+    def parse(text: str) -> tuple[str, ...]:
+        found = [part.strip().lower() for part in text.split(",") if part.strip()]
+        for host in found:
+            parts = urlsplit(_url(f"http://{host}"))
+            if parts.path or parts.netloc != host:
+                raise BadValue
+        return tuple(found)
+
+    return Kind(parse, ",".join, "host names such as lab.example.org or lab.example.org:8443, with commas")
+
+
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)

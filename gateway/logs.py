@@ -185,6 +185,6 @@ class LogSettings:
         root.setLevel(self.level.upper())
         logging.captureWarnings(True)
         # These tell of each request or connection at their own levels; we have our own lines for that.
-        for name in ("tornado.access", "urllib3", "docker", "asyncio"):
+        for name in ("tornado.access", "urllib3", "docker", "asyncio", "mcp", "httpx2", "sse_starlette"):
             logging.getLogger(name).setLevel(logging.WARNING)
         return handler

@@ -214,6 +214,11 @@ class Server:
         host = f"[{name}]" if ":" in name else name
         deps.url = s.public_url or f"http://{host}:{port}"
         deps.frame_url, deps.frame_fixed = s.frame_url or f"http://{host}:{frame_port}", bool(s.frame_url)
+        # here and not above: the SDK takes a second to import, which `sandglass token` need not wait for
+        from .mcp.app import McpApp, security
+
+        transport = security(deps.url, s.host, port, s.allowed_origins, s.allowed_hosts)
+        deps.mcp = mcp = McpApp(self.gateway, self.tasks, deps.url, transport, body_bytes=deps.limits.json_bytes)
         servers = [
             http_server.serve(make_app(self.gateway, deps), sockets, body_limit(deps)),
             http_server.serve(make_frame_app(self.gateway, deps), frame_sockets, lambda method, path: 0),
@@ -221,6 +226,7 @@ class Server:
         for server in servers:
             self._later("connections", server.close_all_connections)
             self._later("listening", server.stop)
+        self._later("mcp", mcp.close)
         login_url = ""
         if s.auth.development:
             # with an identity provider's keys nobody is an administrator for having started the process

@@ -8,11 +8,11 @@ import statistics
 import time
 from typing import Any
 
-from ..client import Web
 from ..lab import GATEWAY, Lab
 from ..proc import rss
 from ..processes import Server
 from ..report import Figure
+from ..subjects.web import Web
 
 LOOP = "while True: pass"
 CPU = "beside a CPU loop"
@@ -46,7 +46,8 @@ OUTPUT = {
 
 
 async def _times(other: Web, seconds: float) -> list[float]:
-    times, until = [], time.perf_counter() + seconds
+    times: list[float] = []
+    until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(times) < 5:
         times.append((await other.run("sum(range(20000))")).seconds * 1e3)
     return times

@@ -9,6 +9,7 @@ class Tag(StrEnum):
     """``retention``: the sweeper, by policy. Details hold counts, ids and reasons, never contents."""
 
     REST_SESSION_CREATE = "rest:session:create"
+    MCP_SESSION_CREATE = "mcp:session:create"
     JUPYTER_SESSION_CREATE = "jupyter:session:create"
     USER_SESSION_END = "user:session:end"
     USER_SESSION_RECYCLE = "user:session:recycle"

@@ -8,7 +8,8 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, openapi, operations, page, scopes, sessions
+from . import admin, asgi, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, openapi, operations, page, scopes
+from . import sessions as sessions
 from . import transcript as transcripts
 from .access import access_log
 from .base import NotFoundHandler
@@ -82,6 +83,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{V1}/admin/disabled-users", admin.AdminDisabledUsersHandler),
         (f"{V1}/admin/audit", admin.AdminAuditHandler),
         (f"{V1}/tickets", admin.TicketsHandler),
+        ("/mcp", asgi.McpHandler),
     ]
     routes: list[Any] = [(path, handler, common) for path, handler in table]
     routes.append(("/static/(.+)", page.StaticHandler, {**common, "part": "host"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..domain.model import Principal
@@ -16,6 +16,9 @@ from .cache import ByteCache
 from .headers import is_origin
 from .notebooks import Notebooks
 from .presence import Presence
+
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""``(scope, receive, send)``."""
 
 
 class Tokens(Protocol):
@@ -102,6 +105,8 @@ class Deps:
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
     figures: Figures | None = None
+    mcp: AsgiApp | None = None
+    """Answers ``/mcp``; the caller stands in the scope as ``sandglass.principal``. Without: there is no such page."""
     recorded: Callable[[], Awaitable[None]] = _nothing_to_record
     """Returns when revocations are recorded."""
     scrape_token: bytes = field(default=b"", repr=False)
