@@ -157,13 +157,13 @@ class Brief(Answer):
     max_deadline: Time | None
 
 
-class Result(Answer):
+class Result(Open):
     data: Json = Field(description="A MIME bundle")
     metadata: Json
     is_main_result: bool
 
 
-class CodeError(Answer):
+class CodeError(Open):
     name: str | None
     value: str | None
     traceback: list[str]
