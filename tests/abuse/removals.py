@@ -105,7 +105,7 @@ RUNC = ("container",)
 GVISOR = ("gvisor",)
 # fmt: off
 REMOVALS: tuple[Removal, ...] = (
-    Removal("network none", _set("NetworkMode", "host"), ci=True),
+    Removal("network none", _set("NetworkMode", "host")),
     Removal("resolver of its own", _drop("Dns")),
     Removal("no host's processes", _set("PidMode", "host"), tiers=RUNC),
     Removal("no host's names", _host_names),
@@ -113,10 +113,10 @@ REMOVALS: tuple[Removal, ...] = (
     Removal("not privileged", _set("Privileged", True), tiers=RUNC),
     Removal("no bind mount", _set("Binds", ["/etc:/mnt:ro"]), ci=True),
     Removal("read-only root", _set("ReadonlyRootfs", False)),
-    Removal("no new privileges", _security("no-new-privileges"), ci=True),
+    Removal("no new privileges", _security("no-new-privileges")),
     Removal("capabilities dropped", lambda body: body["HostConfig"].update(CapDrop=[], CapAdd=[])),
     Removal("no capability added", _set("CapAdd", ["KILL", "SETGID", "SETUID", "SYS_ADMIN"])),
-    Removal("seccomp allow-list (engine's own instead)", _security("seccomp="), ci=True),
+    Removal("seccomp allow-list (engine's own instead)", _security("seccomp=")),
     Removal("seccomp at all", _security("seccomp=", "seccomp=unconfined")),
     Removal("masked paths", _set("MaskedPaths", []), ci=True),
     Removal("read-only paths", _set("ReadonlyPaths", [])),
@@ -128,7 +128,7 @@ REMOVALS: tuple[Removal, ...] = (
     Removal("process limit of the user", _environment(SANDGLASS_USER_PROCESSES="100000"), slow=("fork_bomb",)),
     Removal("core limit", _limit("core"), slow=("core_dump",)),
     Removal("memlock limit", _limit("memlock")),
-    Removal("descriptor limit", _limit("nofile"), ci=True),
+    Removal("descriptor limit", _limit("nofile")),
     Removal("queue settings", _drop("Sysctls"), tiers=RUNC),
     Removal("log driver none", _drop("LogConfig")),
     Removal("private cgroup view", _set("CgroupnsMode", "host")),

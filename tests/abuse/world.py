@@ -96,16 +96,18 @@ class Host:
     def abstract_name(self) -> str:
         return str(self.abstract.getsockname()[1:].decode())
 
+    @staticmethod
+    def _accept(listener: socket.socket) -> Callable[[], object]:
+        return lambda: listener.accept()[0].close()
+
     def seen(self) -> list[str]:
         """What reached a listener since the last time."""
         found = []
-        for name, listener in (("tcp", self.tcp), ("abstract", self.abstract)):
+        for name, take in (("tcp", self._accept(self.tcp)), ("abstract", self._accept(self.abstract)), ("udp", lambda: self.udp.recv(100))):
             with contextlib.suppress(BlockingIOError):
-                listener.accept()[0].close()
-                found.append(name)
-        with contextlib.suppress(BlockingIOError):
-            self.udp.recv(100)
-            found.append("udp")
+                while True:  # all of it: what is left would be held against the next
+                    take()
+                    found.append(name)
         return found
 
 
