@@ -97,13 +97,10 @@ def test_the_engine_is_killed_and_comes_back(own_engine: OwnEngine, tmp_path: Pa
         assert gateway.stop() == 0, gateway.tail()
 
 
-@pytest.mark.parametrize("profile", ["container", "gvisor"])
-def test_the_container_is_removed_behind_our_back(tmp_path: Path, profile: str) -> None:
+def test_the_container_is_removed_behind_our_back(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "state", {"SANDGLASS_POOL_TARGET": "0"}, program=MORTAL).start()
     try:
-        if profile not in gateway.available():
-            pytest.skip(f"the profile {profile} is not available here")
-        session = opened(gateway, profile, WRITE)
+        session = opened(gateway, "container", WRITE)
         stored(gateway, session, "out/b")
         gateway.run_code(session, "for name in 'ab': open(f'out/{name}', 'w').write(name * 400_000)")
         with halted_drain(gateway, session):
@@ -114,7 +111,8 @@ def test_the_container_is_removed_behind_our_back(tmp_path: Path, profile: str) 
         view = gateway.wait_state(session, "dormant")
         assert (view["reason"], view["generation"]) == ("user", 2), "its variables had ended before, at its owner's wish"
         lost = notices(gateway, session)["files_lost"]
-        assert lost["reason"] == "host_lost" and "since they were last stored" in lost["text"]
+        # a forced removal ends it first: whoever looks in between finds it ended, and later nothing
+        assert lost["reason"] in ("crash", "host_lost") and "since they were last stored" in lost["text"]
         nothing_left(gateway)
         sizes = dict(item.split(":") for item in gateway.run_code(session, READ)["stdout"].split())
         assert sizes.keys() == {"a", "b"} and sizes["b"] == "300000", "what was stored is back, each file whole"
