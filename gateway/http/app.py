@@ -9,7 +9,7 @@ from tornado.web import Application
 
 from ..service.api import GatewayFacade
 from . import admin, asgi, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, openapi, operations, page, scopes
-from . import sessions as sessions
+from . import sessions
 from . import transcript as transcripts
 from .access import access_log
 from .base import NotFoundHandler
