@@ -34,6 +34,7 @@ TABLE: dict[str, Methods] = {
     "/healthz": {"GET": PUBLIC},
     "/readyz": {"GET": PUBLIC},
     "/metrics": {"GET": PUBLIC},
+    "/mcp": {"GET": ANYONE, "POST": ANYONE, "DELETE": ANYONE},  # its tools ask for scopes themselves
     # Jupyter
     "/api": {"GET": ANYONE},
     "/api/status": {"GET": ANYONE},
