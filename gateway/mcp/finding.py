@@ -43,7 +43,8 @@ class Finder:
             return found
         ended = await self.ended(principal, name)
         how = f" The last one of that name ended ({ended['reason']})." if ended else ""
-        raise NotFound(f"There is no session {name!r:.120} now. run_code makes one.{how}", **({"ended": ended} if ended else {}))
+        extra: dict[str, Any] = {"ended": ended} if ended else {}
+        raise NotFound(f"There is no session {name!r:.120} now. run_code makes one.{how}", **extra)
 
     async def obtain(
         self, principal: Principal, name: str, profile: str | None, may_make: Callable[[], None]

@@ -43,10 +43,10 @@ def make_proxy(client: Client) -> Server[Any]:
         return await client.list_tools()
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        async def progress(done: float, total: float | None, message: str | None) -> None:
-            await ctx.session.report_progress(done, total, message)
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            await ctx.session.report_progress(progress, total, message)
 
-        return await client.call_tool(params.name, params.arguments, progress_callback=progress)
+        return await client.call_tool(params.name, params.arguments, progress_callback=tell)
 
     return Server(
         "sandglass", version=__version__, title="Sandglass", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

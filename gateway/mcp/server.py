@@ -54,6 +54,7 @@ def make_server(service: Service) -> Server[Any]:
 
 def _call(service: Service, ctx: Context) -> Call:
     request = ctx.request
+    assert request is not None  # we are reached over HTTP only
     principal: Principal = request.scope[PRINCIPAL]
     connection = request.headers.get(CLIENT_HEADER) or request.headers.get("mcp-session-id") or ""
     named = request.query_params.get("session", "")[:NAME_CHARS]
