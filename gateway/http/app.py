@@ -8,8 +8,23 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, asgi, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, openapi, operations, page, scopes
-from . import sessions
+from . import (
+    admin,
+    asgi,
+    channels,
+    events,
+    executions,
+    files,
+    health,
+    jupyter,
+    metrics,
+    notebook_sessions,
+    openapi,
+    operations,
+    page,
+    scopes,
+    sessions,
+)
 from . import transcript as transcripts
 from .access import access_log
 from .base import NotFoundHandler
