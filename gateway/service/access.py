@@ -21,6 +21,7 @@ from .document import Document
 from .keeping import read_sandbox
 from .live import LiveSession
 from .outputs import collect
+from .run_views import execution_json, find, listed
 from .sandboxes import Sandbox
 from .telling import notice_json
 from .uploads import Upload
@@ -154,7 +155,7 @@ class Access:
         return run.row.execution_id
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
-        row, run = await self._s.runs.find(execution_id)
+        row, run = await find(self._s, execution_id)
         if run is None:
             return row.state == ExecutionState.FINISHED
         try:
@@ -164,8 +165,8 @@ class Access:
         return True
 
     async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json:
-        row, run = await self._s.runs.find(execution_id)
-        value = self._s.runs.to_json(row, run)
+        row, run = await find(self._s, execution_id)
+        value = execution_json(self._s, row, run)
         if outputs:
             value |= collect(self._s.journal, row.msg_id, row.data.get("first", 0), row.data.get("last"))
             left_out = value.pop("bytes_left_out")
@@ -175,16 +176,10 @@ class Access:
         return value
 
     async def list_executions(self) -> list[Json]:
-        s = self._s
-        s.runs.settle()
-        rows = await s.world.records.list_executions(self.session_id)
-        known = {r.execution_id for r in rows}
-        values = [s.runs.to_json(run.row if run else row, run) for row in rows for run in (s.runs.by_id(row.execution_id),)]
-        waiting = [r for r in s.runs.open.values() if r.row.execution_id not in known]
-        return values + [s.runs.to_json(r.row, r) for r in waiting]
+        return await listed(self._s)
 
     async def cancel_execution(self, execution_id: str) -> None:
-        _, run = await self._s.runs.find(execution_id)
+        _, run = await find(self._s, execution_id)
         if run is not None:
             self._s.runs.cancel(run)
 

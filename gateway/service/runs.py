@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
 from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
 from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
-from ..errors import NotFound, QuotaExceeded, SandglassError
+from ..errors import QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
 from .anchors import ran_s, stamp
-from .views import session_brief
+from .run_views import execution_json
 
 if TYPE_CHECKING:
     from .live import LiveSession
@@ -381,35 +380,7 @@ class Runs:
         if run.announce_timer is not None:
             run.announce_timer.cancel()
             run.announce_timer = None
-        self._s.write_state({"type": "execution", "execution": self.to_json(run.row, run)})
-
-    def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
-        """An Execution without its outputs (``docs/api.md``)."""
-        reason = ExitReason(row.exit_reason) if row.exit_reason else None
-        duration = row.data.get("took_s", row.finished_at - row.started_at) if row.finished_at and row.started_at else None
-        return {
-            "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
-            "session": session_brief(self._s),
-            "position": self.position(run) if run is not None and row.state == ExecutionState.QUEUED else None,
-            "status": ex.status(reason) if reason else None, "exit_reason": reason, "next_action": row.data.get("next_action"),
-            "reason_text": row.data.get("detail") or (ex.SENTENCES[reason] if reason else ""),
-            "execution_count": row.data.get("execution_count"), "generation": row.generation,
-            "truncated": row.data.get("truncated"), "created_at": iso(row.created_at),
-            "started_at": iso(row.started_at) if row.started_at else None,
-            "finished_at": iso(row.finished_at) if row.finished_at else None,
-            "duration_ms": round(duration * 1000) if duration is not None else None,
-        }  # fmt: skip
-
-    async def find(self, execution_id: str) -> tuple[ExecutionRow, Run | None]:
-        """Raises NotFound, also for one of another session."""
-        self.settle()
-        run = self.by_id(execution_id)
-        if run is not None:
-            return run.row, run
-        row = await self._s.world.records.get_execution(execution_id)
-        if row is None or row.session_id != self._s.session_id:
-            raise NotFound("There is no such execution.")
-        return row, None
+        self._s.write_state({"type": "execution", "execution": execution_json(self._s, run.row, run)})
 
     def sandbox_hangs(self, error: SandglassError) -> None:
         """The kill did not work either: the sandbox itself ends."""
