@@ -8,7 +8,7 @@ from typing import Any
 from tornado.web import Application
 
 from ..service.api import GatewayFacade
-from . import admin, channels, events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions, transcript
+from . import admin, channels, events, execution_events, executions, files, health, jupyter, metrics, notebook_sessions, page, sessions, transcript
 from .access import access_log
 from .base import NotFoundHandler
 from .deps import Deps
@@ -55,6 +55,8 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{S}/restart", sessions.RestartHandler),
         (f"{S}/executions", executions.ExecutionsHandler),
         (rf"{S}/executions/{ID}", executions.ExecutionHandler),
+        (rf"{S}/executions/{ID}/events", execution_events.ExecutionEventsHandler),
+        (rf"{S}/executions/{ID}/output", execution_events.OutputHandler),
         (f"{S}/stdin", executions.StdinHandler),
         (f"{S}/events", events.EventsHandler),
         (f"{S}/transcript", transcript.TranscriptHandler),

@@ -10,19 +10,12 @@ from ..errors import BadRequest, SandglassError
 from ..service.api import GatewayFacade, Json, SessionFacade
 from .auth import require_scope
 from .base import Authenticated
-from .body import Field
 from .deps import Deps
+from .models.executions import ExecuteBody, StdinBody
 
-CODE_CHARS = 2 * 1024**2
-TIMEOUT_S = 24 * 3600
 CLIENT_LEFT = 499
 """Only for the access log: nobody is there to read it."""
-EXECUTION = {
-    "code": Field(str, required=True, max_chars=CODE_CHARS),
-    "timeout_s": Field(float, least=0.001, most=TIMEOUT_S),
-    "expect_generation": Field(int, least=0, most=2**53),
-    "allow_stdin": Field(bool, default=False),
-}
+KEY_CHARS = 200
 
 
 class Waiting(Authenticated):
@@ -86,15 +79,25 @@ class ExecutionsHandler(Waiting):
     async def post(self, session_id: str) -> None:
         require_scope(self.caller, "execute")
         wait_s = self.wait_seconds()
-        body = self.json_body(EXECUTION)
+        key = self._idempotency_key()
+        body = self.body(ExecuteBody)
         session = await self.session_of(session_id)
         execution_id = await session.execute(
-            body["code"],
-            timeout_s=body["timeout_s"],
-            expect_generation=body["expect_generation"],
-            allow_stdin=body["allow_stdin"],
-        )
+            body.code, timeout_s=body.timeout_s, expect_generation=body.expect_generation, allow_stdin=body.allow_stdin,
+            stop_on_error=body.stop_on_error, max_output_bytes=body.max_output_bytes,
+            inputs=[(each.artifact_id, each.path) for each in body.inputs], result_schema=body.result_schema, idempotency_key=key,
+        )  # fmt: skip
         await self.answer_execution(session, execution_id, wait_s)
+
+    def _idempotency_key(self) -> str:
+        """Empty where none was sent. Raises BadRequest."""
+        given = self.request.headers.get_list("Idempotency-Key")
+        if not given:
+            return ""
+        key = given[0].strip()
+        if len(given) > 1 or not 0 < len(key) <= KEY_CHARS or not (key.isascii() and key.isprintable()):
+            raise BadRequest(f"An Idempotency-Key has 1 to {KEY_CHARS} printable ASCII characters, and is sent once.")
+        return key
 
 
 class ExecutionHandler(Waiting):
@@ -120,7 +123,6 @@ class StdinHandler(Authenticated):
     scope = "execute"
 
     async def post(self, session_id: str) -> None:
-        fields = {"execution_id": Field(str, required=True, max_chars=200), "value": Field(str, required=True)}
-        body = self.json_body(fields)
-        (await self.session_of(session_id)).answer_stdin(body["execution_id"], body["value"])
+        body = self.body(StdinBody)
+        (await self.session_of(session_id)).answer_stdin(body.execution_id, body.value)
         self.no_content()

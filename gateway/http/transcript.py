@@ -9,7 +9,7 @@ from .auth import require_scope
 from .base import Authenticated
 from .body import Field
 from .download import Downloading
-from .executions import TIMEOUT_S
+from .models.executions import TIMEOUT_S
 
 REBUILD = {
     "cells": Field(list, max_chars=128, most=MAX_STEPS),
