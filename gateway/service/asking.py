@@ -69,7 +69,8 @@ def _take_on(
     body = jupyter.build("shell", header, {}, {OWN: {"result_schema": schema}} if schema is not None else {}, content)
     return s.runs.add(
         header["msg_id"], header, body, code, key=REST_KEY, source="rest", silent=False, timeout_s=timeout,
-        execution_id=execution_id, about={name: value for name, value in about.items() if value is not None and value is not False and value not in ("", [])}, schema=schema,
+        execution_id=execution_id, schema=schema,
+        about={name: value for name, value in about.items() if value is not None and value is not False and value not in ("", [])},
     )  # fmt: skip
 
 

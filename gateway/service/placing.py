@@ -33,7 +33,7 @@ async def look_up(s: LiveSession, inputs: Sequence[tuple[str, str]]) -> list[Jso
         path = clean_path(path)
         path = path if "/" in path else f"{INPUTS}/{path}"
         if not path.startswith(f"{INPUTS}/"):
-            raise PathRefused(f"Inputs are placed in {INPUTS}/, where code can only read: {INPUTS}/{path.rpartition('/')[2]}, for example.", path=path)
+            raise PathRefused(f"Inputs are placed in {INPUTS}/, where code can only read.", path=path)
         if any(path == each["path"] for each in found):
             raise BadRequest("Two inputs have the same path.", path=path)
         artifact = await s.world.records.get_artifact(artifact_id)

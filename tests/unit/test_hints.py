@@ -56,7 +56,8 @@ def test_hints_say_where_and_what_instead() -> None:
 
 
 @pytest.mark.parametrize(("code", "acts"), [("pass", False), ("x + 1", False), ("print(len([1]))", False), ("import os, numpy", False),
-                                            ("df.to_csv('x')", True), ("import helper", True), ("!ls", True), ("x = (", True), ("with x: pass", True)])  # fmt: skip
+                                            ("df.to_csv('x')", True), ("import helper", True), ("!ls", True), ("x = (",
+        True), ("with x: pass", True)])  # fmt: skip
 def test_what_could_write_a_file(code: str, acts: bool) -> None:
     assert look(code)[1] is acts
 

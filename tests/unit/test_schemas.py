@@ -89,7 +89,8 @@ def test_neither_loops_nor_sizes_take_long() -> None:
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0]), st.text("ab", max_size=3))
-values = st.recursive(scalars, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)), max_leaves=8)
+values = st.recursive(scalars, lambda inner: st.one_of(st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)), max_leaves=8)
 plain = st.one_of(
     st.booleans(),
     st.fixed_dictionaries({"type": st.sampled_from(["null", "boolean", "string", "array", "object", "number", "integer"])}),

@@ -61,7 +61,8 @@ async def test_keys_and_bodies(tmp_path: Path) -> None:
             assert_problem(await post(s, token, path, {"code": "print:x"}, *keys), 400, "bad_request")
         bodies: list[tuple[Any, str]] = [
             ({"code": "1", "cdoe": 1}, "Unknown key 'cdoe'"), ({"code": "1", "inputs": [{"artifact_id": "a"}]}, "inputs.0.path"),
-            ({"code": "1", "inputs": [{"artifact_id": "a", "path": "b", "x": 1}]}, "inputs.0.x"), ({"code": "1", "max_output_bytes": -1}, "at least 0"),
+            ({"code": "1", "inputs": [{"artifact_id": "a", "path": "b", "x": 1}]}, "inputs.0.x"), ({"code": "1",
+        "max_output_bytes": -1}, "at least 0"),
             ({"code": "1", "result_schema": []}, "an object"), ({"code": "1", "result_schema": {"pattern": "x"}}, "pattern"),
             ({"code": "1", "timeout_s": True}, "a number"), ({"code": "1", "stop_on_error": 1}, "true or false"), ({}, "missing"),
             ({"code": "x" * (2**21 + 1)}, "at most"), ({"code": "1", "inputs": [{"artifact_id": "a", "path": "b"}] * 33}, "at most 32"),
