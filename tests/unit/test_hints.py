@@ -94,6 +94,7 @@ def test_frames_of_libraries_are_folded() -> None:
         "File /workspace/mine.py:3, in f()\n  code", "\x1b[0;31mKeyError\x1b[0m: 'x'",
     ]  # fmt: skip
     folded = fold(frames)
-    assert folded[2:] == ["Cell In[3], line 1\n----> 1 df['x']", "[pandas: 2 frames]", "[python: 1 frame]", "File /workspace/mine.py:3, in f()\n  code",
+    assert folded[2:] == ["Cell In[3], line 1\n----> 1 df['x']", "[pandas: 2 frames]", "[python: 1 frame]",
+                          "File /workspace/mine.py:3, in f()\n  code",
                           "KeyError: 'x'"]  # fmt: skip
     assert fold(["a" * 100_000] * 3)[-1].startswith("[the rest") and fold([]) == [] and fold([1, None])
