@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..lab import Lab
-from . import abuse, execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
+from . import abuse, agent, execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ MEASURES: list[tuple[str, Measure]] = [
     ("memory", Measure(fakes.memory, each_profile=False)),
     ("sessions", Measure(fakes.sessions, each_profile=False)),
     ("execute", Measure(execute.roundtrip)),
+    ("rest", Measure(agent.execute)),
+    ("events", Measure(agent.stream)),
     ("cpu", Measure(execute.cpu)),
     ("eight", Measure(execute.eight)),
     ("warm", Measure(start.warm)),

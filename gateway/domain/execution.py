@@ -41,6 +41,8 @@ class Execution:
     idle: bool = False
     imposed: ExitReason | None = None
     truncated: bool = False
+    rejected: bool = False
+    """Its value is not what was asked for."""
     exit_reason: ExitReason | None = None
 
     @property
@@ -126,6 +128,8 @@ def classify(e: Execution) -> ExitReason:
     """The exit reason of an execution that completed."""
     if e.reply == "ok":
         # an interrupt that came too late to matter changes nothing
+        if e.rejected:
+            return ExitReason.ARTIFACT_REJECTED
         return ExitReason.OUTPUT_LIMIT if e.truncated else ExitReason.OK
     if e.imposed is not None:
         return e.imposed

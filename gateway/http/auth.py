@@ -12,7 +12,6 @@ from ..errors import Forbidden, Unauthenticated
 from .deps import Deps, origin_of
 from .gate import QUERY_TOKEN_HEADER
 from .headers import is_origin
-from .scopes import require
 
 COOKIE = "sandglass_page"
 _SCHEMES = ("bearer", "token")
@@ -80,8 +79,3 @@ def same_origin(request: HTTPServerRequest, deps: Deps, *, required: bool) -> bo
         return True
     host = request.headers.get("Host", "").lower()
     return bool(host) and is_origin(origin) and urlsplit(origin).netloc == host
-
-
-def require_scope(principal: Principal, scope: str) -> None:
-    """For what hangs on more than route and method, which ``scopes.TABLE`` is for. Raises Forbidden."""
-    require(principal, (scope,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tornado import iostream
@@ -27,13 +28,17 @@ _BYE = {"session_ended": "session_ended", "unauthenticated": "unauthenticated"}
 class EventSink:
     """Collects what the service delivers; the handler's loop writes it out as fast as the client reads."""
 
-    def __init__(self, session: SessionFacade, cache: ByteCache) -> None:
-        self._session = session
-        self._cache = cache
+    def __init__(self) -> None:
         self._pending: list[bytes] = []
         self._wake = asyncio.Event()
         self.flow = Outflow()
         self.ended = False
+        self.look_again = False
+        """Entries were passed over: what is waited for may have been among them."""
+
+    def render(self, entry: Entry) -> bytes:
+        """The event for an entry; empty for none."""
+        raise NotImplementedError
 
     # -- the service's side (``Sink``)
 
@@ -44,8 +49,7 @@ class EventSink:
     def deliver(self, entry: Entry) -> int:
         if self.flow.lost:
             raise ConnectionResetError("the client went away")
-        key = ("event", self._session.session_id, entry.index)
-        self.push(self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of))).data)
+        self.push(self.render(entry))
         return self.flow.queued
 
     async def flushed(self) -> None:
@@ -57,7 +61,7 @@ class EventSink:
     def closed(self, code: str) -> None:
         if not self.ended:
             self.push(bye_event(_BYE.get(code, "shutdown")))
-            self.ended = True
+            self.end()
 
     # -- the handler's side
 
@@ -66,6 +70,11 @@ class EventSink:
             self._pending.append(data)
             self.flow.add(len(data))
             self._wake.set()
+
+    def end(self) -> None:
+        """What was pushed is the last."""
+        self.ended = True
+        self._wake.set()
 
     async def take(self, timeout_s: float) -> bytes:
         """What is to be written next; a heartbeat when nothing came for ``timeout_s``, empty at the end."""
@@ -84,33 +93,44 @@ class EventSink:
         self._wake.set()
 
 
-class EventsHandler(Authenticated):
+class SessionSink(EventSink):
+    """Everything that a session has to tell; one conversion serves all its readers."""
+
+    def __init__(self, session: SessionFacade, cache: ByteCache) -> None:
+        super().__init__()
+        self._session = session
+        self._cache = cache
+
+    def render(self, entry: Entry) -> bytes:
+        key = ("event", self._session.session_id, entry.index)
+        return self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of))).data
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Streaming(Authenticated):
     sink: EventSink | None = None
 
-    async def get(self, session_id: str) -> None:
-        after = self._after()
-        session = await self.session_of(session_id)
-        sink = self.sink = EventSink(session, self.deps.converted)
-        sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
-        attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
-        # The page renews its cookie, so its stream comes back with a fresh one, or is told 401 then.
-        last_word = "shutdown" if self.by_cookie else "unauthenticated"
-        expiry = Expiry(self.deps.clock, self.caller.expires_at, partial(sink.closed, last_word))
-        try:
-            if self.gone:
-                sink.lose()
-            self.set_header("Content-Type", "text/event-stream")
-            self.set_header("X-Accel-Buffering", "no")
-            with contextlib.suppress(iostream.StreamClosedError):
-                while data := await sink.take(self.deps.limits.heartbeat_s):
-                    self.write(data)
-                    await self.flush()
-                    sink.flow.took(len(data))
-                    self.deps.tally.events_out += len(data)
-        finally:
-            expiry.cancel()
+    async def stream(self, sink: EventSink, between: Callable[[], Awaitable[None]] = _nothing) -> None:
+        """Write out what comes until the end; ``between`` is asked at first and whenever nothing came for a while.
+
+        Raises StreamClosedError when the client is gone.
+        """
+        if self.gone:
             sink.lose()
-            attachment.detach()
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("X-Accel-Buffering", "no")
+        await between()
+        while data := await sink.take(self.deps.limits.heartbeat_s):
+            self.write(data)
+            await self.flush()
+            sink.flow.took(len(data))
+            self.deps.tally.events_out += len(data)
+            if data is HEARTBEAT or sink.look_again:
+                sink.look_again = False
+                await between()
 
     def cut_off(self) -> None:
         if self.sink is not None:
@@ -118,8 +138,8 @@ class EventsHandler(Authenticated):
         else:
             super().cut_off()
 
-    def _after(self) -> int | None:
-        """The resume point: ``Last-Event-ID`` (of a browser that reconnects) before ``?after=``. Raises BadRequest."""
+    def resume_point(self) -> int | None:
+        """``Last-Event-ID`` (of a browser that reconnects) before ``?after=``. Raises BadRequest."""
         text = self.request.headers.get("Last-Event-ID")
         if not text:
             return self.query(queries.Events).after
@@ -131,3 +151,22 @@ class EventsHandler(Authenticated):
         super().on_connection_close()
         if self.sink is not None:
             self.sink.lose()
+
+
+class EventsHandler(Streaming):
+    async def get(self, session_id: str) -> None:
+        after = self.resume_point()
+        session = await self.session_of(session_id)
+        sink = self.sink = SessionSink(session, self.deps.converted)
+        sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
+        attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
+        # The page renews its cookie, so its stream comes back with a fresh one, or is told 401 then.
+        last_word = "shutdown" if self.by_cookie else "unauthenticated"
+        expiry = Expiry(self.deps.clock, self.caller.expires_at, partial(sink.closed, last_word))
+        try:
+            with contextlib.suppress(iostream.StreamClosedError):
+                await self.stream(sink)
+        finally:
+            expiry.cancel()
+            sink.lose()
+            attachment.detach()

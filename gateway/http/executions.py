@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 
 from ..domain.scopes import Scope
-from ..errors import SandglassError
+from ..errors import BadRequest, SandglassError
 from ..service.api import GatewayFacade, Json, SessionFacade
 from .base import Authenticated
 from .deps import Deps
-from .models import bodies, queries
+from .models import queries
+from .models.executions import ExecuteBody, StdinBody
 
 CLIENT_LEFT = 499
 """Only for the access log: nobody is there to read it."""
+KEY_CHARS = 200
 
 
 class Waiting(Authenticated):
@@ -72,15 +74,25 @@ class ExecutionsHandler(Waiting):
 
     async def post(self, session_id: str) -> None:
         wait_s = self.wait_seconds()
-        body = self.body(bodies.NewExecution)
+        key = self._idempotency_key()
+        body = self.body(ExecuteBody)
         session = await self.session_of(session_id)
         execution_id = await session.execute(
-            body.code,
-            timeout_s=body.timeout_s,
-            expect_generation=body.expect_generation,
-            allow_stdin=body.allow_stdin,
-        )
+            body.code, timeout_s=body.timeout_s, expect_generation=body.expect_generation, allow_stdin=body.allow_stdin,
+            stop_on_error=body.stop_on_error, max_output_bytes=body.max_output_bytes,
+            inputs=[(each.artifact_id, each.path) for each in body.inputs], result_schema=body.result_schema, idempotency_key=key,
+        )  # fmt: skip
         await self.answer_execution(session, execution_id, wait_s)
+
+    def _idempotency_key(self) -> str:
+        """Empty where none was sent. Raises BadRequest."""
+        given = self.request.headers.get_list("Idempotency-Key")
+        if not given:
+            return ""
+        key = given[0].strip()
+        if len(given) > 1 or not 0 < len(key) <= KEY_CHARS or not (key.isascii() and key.isprintable()):
+            raise BadRequest(f"An Idempotency-Key has 1 to {KEY_CHARS} printable ASCII characters, and is sent once.")
+        return key
 
 
 class ExecutionHandler(Waiting):
@@ -102,6 +114,6 @@ class ExecutionHandler(Waiting):
 
 class StdinHandler(Authenticated):
     async def post(self, session_id: str) -> None:
-        body = self.body(bodies.StdinAnswer)
+        body = self.body(StdinBody)
         (await self.session_of(session_id)).answer_stdin(body.execution_id, body.value)
         self.no_content()

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from tornado.web import RequestHandler
 
-from .models import answers, bodies
+from .models import answers, bodies, executions
 from .models import queries as q
 from .models.base import Body, Query
 from .scopes import V1, A, S, methods_of, shape
@@ -63,15 +63,21 @@ TABLE: dict[str, Methods] = {
     f"{S}/executions": {
         "GET": Op("executions", "The last 100, oldest first, without outputs.", answers.Executions, refuses=OVER),
         "POST": Op(
-            "execute", "Queue code; 200 when it finished within `wait`.", answers.Execution, 202, (200,), bodies.NewExecution, q.Wait,
-            (409, 410, 429),
+            "execute", "Queue code; 200 when it finished within `wait`.", answers.Execution, 202, (200,), executions.ExecuteBody, q.Wait,
+            (404, 409, 410, 422, 429), {"Idempotency-Key": "The same key with the same body is the same execution."},
         ),
     },
     f"{S}/executions/{{execution_id}}": {
         "GET": Op("execution", "One execution with its outputs.", answers.Execution, query=q.Wait, refuses=OVER),
         "DELETE": Op("cancel", "Cancel it: what waits never runs, what runs is interrupted.", answers.Execution, refuses=OVER),
     },
-    f"{S}/stdin": {"POST": Op("answer_stdin", "Answer what `input()` asks.", None, 204, body=bodies.StdinAnswer, refuses=STATE)},
+    f"{S}/executions/{{execution_id}}/events": {
+        "GET": Op("execution_events", "One execution's events, to its end.", EVENTS, query=q.Events, refuses=(410, 429), headers=LAST_EVENT),
+    },
+    f"{S}/executions/{{execution_id}}/output": {
+        "GET": Op("execution_output", "Its whole output.", BYTES, query=executions.OutputQuery, refuses=(409, 410)),
+    },
+    f"{S}/stdin": {"POST": Op("answer_stdin", "Answer what `input()` asks.", None, 204, body=executions.StdinBody, refuses=STATE)},
     f"{S}/events": {
         "GET": Op("events", "The session's events as they come.", EVENTS, query=q.Events, refuses=(410, 429), headers=LAST_EVENT),
     },

@@ -61,6 +61,8 @@ TABLE: dict[str, Methods] = {
     f"{S}/restart": {"POST": EXECUTE},
     f"{S}/executions": {"GET": RESULTS, "POST": EXECUTE},
     f"{S}/executions/{{execution_id}}": {"GET": RESULTS, "DELETE": EXECUTE},
+    f"{S}/executions/{{execution_id}}/events": {"GET": RESULTS},
+    f"{S}/executions/{{execution_id}}/output": {"GET": RESULTS},
     f"{S}/stdin": {"POST": EXECUTE},
     f"{S}/events": {"GET": RESULTS},
     f"{S}/transcript": {"GET": RESULTS, "DELETE": WRITE},

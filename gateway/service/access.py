@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ..clock import iso
@@ -11,24 +11,24 @@ from ..domain.audit import Tag
 from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
 from ..domain.paths import check_pattern, clean_path, split_root
 from ..domain.session_events import RecycleRequested
-from ..errors import Conflict, GenerationMismatch, NotFound, SessionEnded, TooLarge, Unavailable
+from ..errors import Conflict, NotFound, SessionEnded, TooLarge, Unavailable
 from ..ports import DeclarationRow
-from ..protocol import jupyter
 from . import rebuild
-from .api import Attachment, Sink
+from .api import Attachment, Sink, Trail
+from .asking import ask
 from .document import Document
 from .keeping import read_sandbox
 from .live import LiveSession
-from .outputs import collect
+from .outputs import lines, text
+from .run_views import execution_json, find, listed, trail_of, whole
 from .sandboxes import Sandbox
 from .telling import notice_json
 from .uploads import Upload
 from .world import World
 
 Json = dict[str, Any]
-REST_KEY = "rest"
-MAX_CODE = 4 * 1024 * 1024
 ACTIVE_WAIT_S = 90.0
+PIECE = 64 * 1024
 
 
 class Access:
@@ -123,31 +123,19 @@ class Access:
 
     # --- executions ---------------------------------------------------------------------------------------------------
 
-    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
-        s = self._s
+    async def execute(
+        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False,
+        stop_on_error: bool = False, max_output_bytes: int | None = None, inputs: Sequence[tuple[str, str]] = (),
+        result_schema: Json | None = None, idempotency_key: str = "",
+    ) -> str:  # fmt: skip
         self._alive()
-        if len(code) > MAX_CODE:
-            raise TooLarge(f"Code may have at most {MAX_CODE // 2**20} MiB.")
-        if expect_generation is not None and expect_generation != s.core.generation:
-            raise GenerationMismatch(
-                f"The session is in generation {s.core.generation}, not {expect_generation}: its variables were lost.",
-                generation=s.core.generation, lost_because=s.lost_because, lost_variables=[v.name for v in s.lost_variables],
-                kept_files=s.telling.kept, next_action="rebuild",
-            )  # fmt: skip
-        limit = s.profile.limits.execution_s_agent
-        timeout = limit if timeout_s is None else min(timeout_s, s.profile.limits.execution_s_person)
-        header = jupyter.make_header("execute_request", f"{REST_KEY}-{s.session_id}")
-        content = {
-            "code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": allow_stdin, "stop_on_error": True,
-        }  # fmt: skip
-        body = jupyter.build("shell", header, {}, {}, content)
-        run = s.runs.add(header["msg_id"], header, body, code, key=REST_KEY, source="rest", silent=False, timeout_s=timeout)
-        await s.runs.record(run)
-        s.want()
-        return run.row.execution_id
+        return await ask(
+            self._s, code, timeout_s=timeout_s, expect_generation=expect_generation, allow_stdin=allow_stdin, stop_on_error=stop_on_error,
+            max_output_bytes=max_output_bytes, inputs=inputs, result_schema=result_schema, idempotency_key=idempotency_key,
+        )  # fmt: skip
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
-        row, run = await self._s.runs.find(execution_id)
+        row, run = await find(self._s, execution_id)
         if run is None:
             return row.state == ExecutionState.FINISHED
         try:
@@ -157,27 +145,30 @@ class Access:
         return True
 
     async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json:
-        row, run = await self._s.runs.find(execution_id)
-        value = self._s.runs.to_json(row, run)
-        if outputs:
-            value |= collect(self._s.journal, row.msg_id, row.data.get("first", 0), row.data.get("last"))
-            left_out = value.pop("bytes_left_out")
-            if left_out:
-                value["truncated"] = (value["truncated"] or {"bytes_dropped": 0, "messages_dropped": 0}) | {"bytes_left_out": left_out}
-            value["notices"] = [n for n in await self.notices() if row.created_at <= _seconds(n["at"]) and n["generation"] >= row.generation][:20]
-        return value
+        row, run = await find(self._s, execution_id)
+        return await whole(self._s, row, run) if outputs else execution_json(self._s, row, run)
+
+    async def trail(self, execution_id: str) -> Trail:
+        row, _ = await find(self._s, execution_id)
+        return trail_of(self._s, row)
+
+    async def output(self, execution_id: str, stream: str = "") -> AsyncIterator[bytes]:
+        at = await self.trail(execution_id)
+        journal = self._s.journal
+        pieces = text(journal, at.msg_id, at.began, at.end, stream) if stream else lines(journal, at.msg_id, at.began, at.end)
+        gathered = bytearray()
+        async for piece in pieces:
+            gathered += piece
+            if len(gathered) >= PIECE:
+                yield bytes(gathered)
+                gathered.clear()
+        yield bytes(gathered)
 
     async def list_executions(self) -> list[Json]:
-        s = self._s
-        s.runs.settle()
-        rows = await s.world.records.list_executions(self.session_id)
-        known = {r.execution_id for r in rows}
-        values = [s.runs.to_json(run.row if run else row, run) for row in rows for run in (s.runs.by_id(row.execution_id),)]
-        waiting = [r for r in s.runs.open.values() if r.row.execution_id not in known]
-        return values + [s.runs.to_json(r.row, r) for r in waiting]
+        return await listed(self._s)
 
     async def cancel_execution(self, execution_id: str) -> None:
-        _, run = await self._s.runs.find(execution_id)
+        _, run = await find(self._s, execution_id)
         if run is not None:
             self._s.runs.cancel(run)
 
@@ -330,8 +321,3 @@ def file_json(world: World, path: str, size: int, mtime: str, declared: bool, st
             value["held_back"] = why
     return value
 
-
-def _seconds(text: str) -> float:
-    from datetime import datetime
-
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

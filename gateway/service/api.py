@@ -6,7 +6,8 @@ JSON-ready dictionaries have the shapes of ``docs/api.md``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..domain.model import Principal
@@ -41,10 +42,30 @@ class Sink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """Where an execution stands in its session's journal: behind ``first``, its output behind ``began``, and nothing after ``end``.
+
+    ``end`` is the journal's own end while it is not ``finished``.
+    """
+
+    execution_id: str
+    msg_id: str
+    first: int
+    began: int
+    end: int
+    finished: bool
+
+
 class Attachment(Protocol):
     """A reader with a cursor in a session's journal."""
 
     key: str
+
+    @property
+    def cursor(self) -> int:
+        """The last entry that was delivered, or is not meant for it."""
+        ...
 
     def confirm(self, index: int) -> None:
         """The client has everything up to ``index`` (a websocket's pong, an event stream's resume point)."""
@@ -119,8 +140,17 @@ class SessionFacade(Protocol):
         """Restart the kernel (or open a sandbox when there is none); returns when the kernel is ready. Raises Unavailable."""
         ...
 
-    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
-        """Queue an execution; returns its id. Raises GenerationMismatch, QuotaExceeded, SessionEnded."""
+    async def execute(
+        self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False,
+        stop_on_error: bool = False, max_output_bytes: int | None = None, inputs: Sequence[tuple[str, str]] = (),
+        result_schema: Json | None = None, idempotency_key: str = "",
+    ) -> str:  # fmt: skip
+        """Queue an execution; returns its id. The same ``idempotency_key`` with the same arguments returns the same execution.
+
+        ``inputs``: (artifact id, path in ``in/``). ``max_output_bytes``: what an answer carries of its output.
+        Raises GenerationMismatch, QuotaExceeded, SessionEnded, Conflict (the key was used for something else), NotFound,
+        BadRequest (also for a ``result_schema`` that is none), TooLarge.
+        """
         ...
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
@@ -128,6 +158,14 @@ class SessionFacade(Protocol):
         ...
 
     async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json: ...
+    async def trail(self, execution_id: str) -> Trail:
+        """Raises NotFound."""
+        ...
+
+    def output(self, execution_id: str, stream: str = "") -> AsyncIterator[bytes]:
+        """All that is kept of what it put out: JSON lines, or the text of one stream. Raises NotFound before the first chunk."""
+        ...
+
     async def list_executions(self) -> list[Json]: ...
     async def cancel_execution(self, execution_id: str) -> None: ...
     def answer_stdin(self, execution_id: str, value: str) -> None: ...

@@ -34,6 +34,10 @@ class Reader:
     def queued(self) -> int:
         return self._sink.queued
 
+    @property
+    def cursor(self) -> int:
+        return self._cursor
+
     def _wants(self, entry: Entry) -> bool:
         if self.jupyter:
             return entry.kind == EntryKind.MESSAGE and entry.target in ("", self.key)

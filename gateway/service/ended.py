@@ -11,7 +11,7 @@ from ..domain.paths import clean_path
 from ..errors import NotFound, SessionEnded
 from ..ports import SessionRow
 from .access import artifact_json, file_json
-from .api import Attachment, Sink
+from .api import Attachment, Sink, Trail
 from .document import Document
 from .telling import notice_json
 from .views import ended_json
@@ -109,8 +109,15 @@ class EndedAccess:
     async def restart(self) -> None:
         self._over()
 
-    async def execute(self, code: str, *, timeout_s: float | None = None, expect_generation: int | None = None, allow_stdin: bool = False) -> str:
+    async def execute(self, code: str, **options: Any) -> str:
         self._over()
+
+    async def trail(self, execution_id: str) -> Trail:
+        self._over()
+
+    async def output(self, execution_id: str, stream: str = "") -> AsyncIterator[bytes]:
+        self._over()
+        yield b""
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
         self._over()

@@ -53,8 +53,9 @@ def _is_pattern(path: str) -> bool:
     return True
 
 
-async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
-    stream = link.open_file({"cmd": "list", "root": root, "max_entries": LIST_ENTRIES})
+async def entries(link: SandboxLink, root: str, most: int = LIST_ENTRIES) -> tuple[list[FileInfo], bool]:
+    """What one root holds; True when the list was cut. Raises SandboxLost, Unavailable, PathRefused."""
+    stream = link.open_file({"cmd": "list", "root": root, "max_entries": most})
     data = bytearray()
     try:
         while (chunk := await stream.read()) is not None:
@@ -82,8 +83,8 @@ async def _entries(link: SandboxLink, root: str) -> tuple[list[FileInfo], bool]:
 
 async def list_sandbox(link: SandboxLink) -> tuple[list[FileInfo], bool]:
     """Everything in the workspace and in ``in/``; True when the list was cut. Raises SandboxLost, Unavailable."""
-    mine, cut = await _entries(link, "workspace")
-    given, cut_given = await _entries(link, INPUTS)
+    mine, cut = await entries(link, "workspace")
+    given, cut_given = await entries(link, INPUTS)
     mine = [f for f in mine if f.path != INPUTS and not f.path.startswith(IN)]
     return mine + given, cut or cut_given
 
@@ -230,7 +231,7 @@ class Keeper:
         if path.startswith(IN):
             # Only uploads write there, so what is there now is what was stored, and need not be read back.
             with contextlib.suppress(SandglassError):
-                found = next((f for f in (await _entries(link, INPUTS))[0] if f.path == path), None)
+                found = next((f for f in (await entries(link, INPUTS))[0] if f.path == path), None)
                 if found is not None and found.size == artifact.size:
                     self._known[path] = Stored(found.size, found.mtime_ns)
         return artifact

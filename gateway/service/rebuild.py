@@ -15,6 +15,7 @@ from ..domain.model import ExitReason
 from ..domain.rebuild import MAX_STEPS, Rebuild, RebuildState, Step, missing_names, suggested
 from ..domain.transcript import Cell, Policy
 from ..errors import Conflict, NotFound, SandglassError, TooLarge
+from .run_views import find
 
 if TYPE_CHECKING:
     from .access import Access
@@ -78,7 +79,7 @@ async def _run(access: Access, s: LiveSession, made: Rebuild) -> None:
             _changed(s, made)
             while not await access.wait_execution(step.execution_id, WAIT_S):
                 pass
-            row, _ = await s.runs.find(step.execution_id)
+            row, _ = await find(s, step.execution_id)
             step.exit_reason = row.exit_reason
             if made.state is RebuildState.RUNNING and status(ExitReason(row.exit_reason)) != "ok":
                 _end(s, made, RebuildState.STOPPED, SENTENCES[ExitReason(row.exit_reason)])

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..clock import iso
 from ..domain import execution as ex
 from ..domain.execution import Execution
 from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
 from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
-from ..errors import NotFound, QuotaExceeded, SandglassError
+from ..errors import QuotaExceeded, SandglassError
 from ..ports import ExecutionRow
+from . import values
 from .anchors import ran_s, stamp
-from .views import session_brief
+from .run_views import execution_json
+from .traces import LOGGED, count, trace_of
 
 if TYPE_CHECKING:
     from .live import LiveSession
@@ -29,8 +30,6 @@ Json = dict[str, Any]
 SAVE_AFTER_S = 0.3
 SETTLE_AFTER_S = 0.005
 """What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
-LOGGED = ("user", "tenant", "profile", "via", "generation", "exit_reason", "started_at", "finished_at", "output_bytes", "cpu_s")
-"""Of the trace; all of it is in the records."""
 ANNOUNCE_AFTER_S = 0.02
 """A Jupyter client's execution is announced as it is by then: a short one only as finished."""
 
@@ -49,6 +48,14 @@ class Run:
     code: str = ""
     """For the transcript; the body goes once it is forwarded."""
     forwarded: bool = False
+    schema: Json | None = None
+    """What its value must be."""
+    values: int = 0
+    """How many it has handed over."""
+    stopping: bool = False
+    """It was interrupted, and its grace runs."""
+    placed: str = ""
+    """The sandbox that has its inputs."""
     output_bytes: int = 0
     output_messages: int = 0
     dropped_bytes: int = 0
@@ -79,19 +86,22 @@ class Runs:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def add(self, msg_id: str, header: Json, body: bytes, code: str, *, key: str, source: str, silent: bool, timeout_s: float) -> Run:
-        """Take an execution on. Raises QuotaExceeded."""
+    def add(
+        self, msg_id: str, header: Json, body: bytes, code: str, *, key: str, source: str, silent: bool, timeout_s: float,
+        execution_id: str = "", about: Json | None = None, schema: Json | None = None,
+    ) -> Run:  # fmt: skip
+        """Take an execution on. ``about``: more for its record. Raises QuotaExceeded."""
         caps = self._s.world.caps
         cap = caps.queued_executions if source == "rest" else caps.jupyter_queue
         if sum(1 for r in self.open.values() if r.row.source == source) >= cap:
             raise QuotaExceeded(f"{cap} executions of this session wait already.", retry_after=5.0)
         row = ExecutionRow(
-            execution_id=secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
+            execution_id=execution_id or secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
             msg_id=msg_id, source=source, state=ExecutionState.QUEUED, generation=self._s.core.generation,
             code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(), created_at=self._s.world.clock.now(),
-            data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index},
+            data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index, **(about or {})},
         )  # fmt: skip
-        run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code)
+        run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code, schema=schema)
         self._s.write_request(body, msg_id)  # what the journal does not take is not taken on
         self.know(run)
         if run.rest:
@@ -222,8 +232,9 @@ class Runs:
 
     def _timed_out(self, run: Run, reason: ExitReason) -> None:
         """Interrupt first; the kernel's end if that does not help; the sandbox's end if that does not."""
-        if self._over(run):
+        if self._over(run) or run.stopping:  # asked for again, the grace does not begin anew
             return
+        run.stopping = True
         self.impose(run, reason)
         self._s.spawn(self._s.interrupt_kernel(), "interrupt")
         self._arm(run, self._s.profile.limits.interrupt_grace_s, lambda: self._kill(run, reason))
@@ -289,6 +300,9 @@ class Runs:
         if run.save_timer is not None:
             run.save_timer.cancel()
         self._closing[run.row.execution_id] = run
+        if forced is None and run.e.reply == "ok" and (found := values.judge(self._s, run)) is not None:
+            run.e = replace(run.e, rejected=True)
+            values.reject(run, found)
         run.e = ex.finished(run.e, forced)
         assert run.e.exit_reason is not None
         world, row = self._s.world, run.row
@@ -300,19 +314,27 @@ class Runs:
         if run.dropped_messages:
             row.data["truncated"] = {"bytes_dropped": run.dropped_bytes, "messages_dropped": run.dropped_messages}
         row.data["output"] = {"bytes": run.output_bytes, "messages": run.output_messages}
-        row.data["trace"] = self._trace(run)
+        row.data["trace"] = trace_of(self._s, run)
         self._count_failures(row.exit_reason)
-        self._count(row)
+        count(world.tally, row)
         action = ex.next_action(run.e.exit_reason, self._failures)
         row.data["next_action"] = action
         log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **{name: row.data["trace"][name] for name in LOGGED}})
         self._s.spawn(self._saved(run), "save-run")
         if not run.silent:
             self._announce(run)
+        if forced is None and run.row.data.get("stop_on_error") and ex.status(run.e.exit_reason) != "ok":
+            self._stop_waiting(run)
         if run.forwarded and not any(r.forwarded for r in self.open.values()) and self._s.core.busy:
             self._s.dispatch(Idle())
         self._s.traffic.kick()
         self._s.execution_finished(run)
+
+    def _stop_waiting(self, failed: Run) -> None:
+        """What waits behind it over REST is not run, as its sender wished."""
+        for run in [r for r in self.open.values() if r.rest and not r.forwarded]:
+            run.row.data["detail"] = f"It had not begun: the execution {failed.row.execution_id} before it failed, with stop_on_error."
+            self.cancel(run)
 
     async def produced(self, execution_id: str, artifacts: list[Json]) -> None:
         """Add what an execution left behind to its trace, once it is stored."""
@@ -346,13 +368,6 @@ class Runs:
     async def _save(self, run: Run) -> None:
         await self._s.insist(lambda: self._s.world.records.put_execution(run.row))
 
-    def _count(self, row: ExecutionRow) -> None:
-        tally = self._s.world.tally
-        tally.executions[row.source, row.exit_reason] += 1
-        if row.started_at is not None and row.finished_at is not None:
-            tally.execution_seconds[(row.source,)].observe(row.data["took_s"])
-            tally.execution_wait_seconds[(row.source,)].observe(row.started_at - row.created_at)
-
     def _count_failures(self, reason: str) -> None:
         if reason == ExitReason.OK:
             self._failures = 0
@@ -360,20 +375,10 @@ class Runs:
             self._failures = self._failures + 1 if reason == self._last_failure else 1
         self._last_failure = reason
 
-    def _trace(self, run: Run) -> Json:
-        row = run.row
-        return {
-            "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
-            "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
-            "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
-            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(self._s.keeper.inputs),
-            **self._s.world.trace.get(self._s.profile.name, {}),
-        }  # fmt: skip
-
-    def reject(self, run: Run) -> None:
-        """It cannot be sent at all (too long for the stream)."""
-        self._s.traffic.tell_failed(run, ExitReason.PLATFORM_FAULT)
-        self.finish(run, ExitReason.PLATFORM_FAULT)
+    def reject(self, run: Run, reason: ExitReason = ExitReason.PLATFORM_FAULT) -> None:
+        """It cannot be sent at all (too long for the stream, or without what it needs)."""
+        self._s.traffic.tell_failed(run, reason)
+        self.finish(run, reason)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
@@ -381,35 +386,7 @@ class Runs:
         if run.announce_timer is not None:
             run.announce_timer.cancel()
             run.announce_timer = None
-        self._s.write_state({"type": "execution", "execution": self.to_json(run.row, run)})
-
-    def to_json(self, row: ExecutionRow, run: Run | None = None) -> Json:
-        """An Execution without its outputs (``docs/api.md``)."""
-        reason = ExitReason(row.exit_reason) if row.exit_reason else None
-        duration = row.data.get("took_s", row.finished_at - row.started_at) if row.finished_at and row.started_at else None
-        return {
-            "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
-            "session": session_brief(self._s),
-            "position": self.position(run) if run is not None and row.state == ExecutionState.QUEUED else None,
-            "status": ex.status(reason) if reason else None, "exit_reason": reason, "next_action": row.data.get("next_action"),
-            "reason_text": row.data.get("detail") or (ex.SENTENCES[reason] if reason else ""),
-            "execution_count": row.data.get("execution_count"), "generation": row.generation,
-            "truncated": row.data.get("truncated"), "created_at": iso(row.created_at),
-            "started_at": iso(row.started_at) if row.started_at else None,
-            "finished_at": iso(row.finished_at) if row.finished_at else None,
-            "duration_ms": round(duration * 1000) if duration is not None else None,
-        }  # fmt: skip
-
-    async def find(self, execution_id: str) -> tuple[ExecutionRow, Run | None]:
-        """Raises NotFound, also for one of another session."""
-        self.settle()
-        run = self.by_id(execution_id)
-        if run is not None:
-            return run.row, run
-        row = await self._s.world.records.get_execution(execution_id)
-        if row is None or row.session_id != self._s.session_id:
-            raise NotFound("There is no such execution.")
-        return row, None
+        self._s.write_state({"type": "execution", "execution": execution_json(self._s, run.row, run)})
 
     def sandbox_hangs(self, error: SandglassError) -> None:
         """The kill did not work either: the sandbox itself ends."""

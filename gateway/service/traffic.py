@@ -13,6 +13,7 @@ from ..domain.model import ExecutionState, ExitReason, SessionState, Variable
 from ..errors import BadRequest, SandglassError, SessionEnded, StoreUnavailable, Unavailable
 from ..protocol import jupyter
 from ..protocol.frames import FrameError, Lane
+from . import placing, values
 from .journal import Flag
 
 if TYPE_CHECKING:
@@ -160,6 +161,11 @@ class Traffic:
                 sandbox = self._s.sandbox
                 assert sandbox is not None
                 link = sandbox.link
+                if run.row.data.get("inputs") and run.placed != sandbox.sandbox_id:
+                    await placing.place(self._s, run, sandbox)
+                    if link.lost is not None:
+                        return
+                    continue  # it may have been cancelled meanwhile, or the sandbox be over
                 try:
                     await self._s.runs.forward(run, link.send_kernel, link.next_kernel_number)
                 except (FrameError, Unavailable) as error:
@@ -194,6 +200,9 @@ class Traffic:
 
     def _iopub(self, message: jupyter.KernelMessage, kind: str, parent: str, number: int, lane: int, body: bytes) -> None:
         run = self._s.runs.get(parent)
+        if kind == values.MSG_TYPE:
+            values.keep(self._s, run, body, lane=lane, number=number, parent=parent)
+            return
         if kind.startswith("sandglass_"):
             self._hook(kind, message, run)
             return

@@ -10,7 +10,9 @@ from ..domain.execution import Execution
 from ..domain.model import ExecutionState, ExitReason, SessionState
 from ..ports import ExecutionRow
 from ..protocol import jupyter
+from . import values
 from .anchors import ran_s
+from .asking import schema_of
 from .journal import EntryKind, Flag, Head
 from .runs import Run
 
@@ -30,14 +32,15 @@ def load(session: LiveSession, rows: list[ExecutionRow], arrived: int | None) ->
             continue
         data = row.data
         body = session.find_request(row.msg_id, data.get("first", 0))
-        code = ""
+        code, schema = "", None
         try:
             message = jupyter.decode(body)
             header, code = message.header, str(message.content.get("code", ""))
+            schema = schema_of(message)
         except ValueError:
             header = {"msg_id": row.msg_id, "msg_type": "execute_request", "session": "", "username": "", "version": "5.3"}
         e = Execution(row.execution_id, row.msg_id, ExecutionState(row.state))
-        run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")), code)
+        run = Run(e, row, data.get("key", ""), header, body, data.get("timeout_s", 60.0), bool(data.get("silent")), code, schema=schema)
         number = data.get("number")
         run.forwarded = arrived is not None and number is not None and number <= arrived
         if run.forwarded:
@@ -62,7 +65,10 @@ def _end_outdated(session: LiveSession) -> None:
 
 
 def _replay(session: LiveSession, run: Run, head: Head) -> None:
-    if head.flags & Flag.OUTPUT:
+    if head.target == values.TARGET and not head.flags:
+        run.row.data["value"] = head.index
+        run.values += 1
+    elif head.flags & Flag.OUTPUT:
         run.output_bytes += head.length
         run.output_messages += 1
     elif head.flags & Flag.BUSY:

@@ -46,22 +46,6 @@ class NewSession(Body):
     name: str = Field("", max_length=200)
 
 
-class NewExecution(Body):
-    """Code to run in the session's kernel, behind what waits there."""
-
-    code: str = Field(max_length=CODE_CHARS)
-    timeout_s: Timeout | None = None
-    expect_generation: int | None = Field(None, ge=0, le=2**53, description="Refused with `generation_mismatch` when the variables meant are gone.")
-    allow_stdin: AllowStdin = False
-
-
-class StdinAnswer(Body):
-    """What a person answers to `input()`."""
-
-    execution_id: str = Field(max_length=ID_CHARS)
-    value: str
-
-
 class NewRebuild(Body):
     """Cells of the transcript to run again."""
 

@@ -152,6 +152,7 @@ class FakeSession:
         timeout_s: float | None = None,
         expect_generation: int | None = None,
         allow_stdin: bool = False,
+        **more: Any,
     ) -> str:
         if expect_generation not in (None, self.generation):
             raise GenerationMismatch("The variables are gone.", lost_variables=[{"name": "df"}])

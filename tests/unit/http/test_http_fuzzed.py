@@ -17,7 +17,7 @@ from gateway.http.deps import HttpLimits
 from gateway.http.operations import TABLE
 
 BUDGET_S = 30
-ENDLESS = ("events",)
+ENDLESS = ("events", "execution_events")
 """An event stream ends with its session; tests of its own read it."""
 OWN_SESSION = ("end_session", "admin_end", "recycle", "restart")
 """What takes the sandbox away from the others gets a session of its own."""
