@@ -77,7 +77,7 @@ def _truncated(s: LiveSession, row: ExecutionRow, found: Json | None) -> Json | 
 def trail_of(s: LiveSession, row: ExecutionRow) -> Trail:
     first, last = row.data.get("first", 0), row.data.get("last")
     finished = row.state == ExecutionState.FINISHED and last is not None
-    end: int = last if finished else s.journal.last_index
+    end = s.journal.last_index if last is None or not finished else int(last)
     return Trail(row.execution_id, row.msg_id, first, row.data.get("output_after", first), end, finished)
 
 

@@ -46,7 +46,7 @@ def test_what_a_route_needs_is_in_the_document() -> None:
     run = paths["/api/v1/sessions/{session_id}/executions"]["post"]
     assert run["x-required-scopes"] == ["execute"] and {"200", "202", "400", "401", "403", "404", "409", "413"} <= set(run["responses"])
     assert run["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ExecuteBody"}
-    assert [p["name"] for p in run["parameters"]] == ["session_id", "wait"]
+    assert [p["name"] for p in run["parameters"]] == ["session_id", "wait", "Idempotency-Key"]
     assert paths["/api/v1/openapi.json"]["get"]["security"] == []
 
 
