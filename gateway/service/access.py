@@ -136,13 +136,18 @@ class Access:
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
         row, run = await find(self._s, execution_id)
-        if run is None:
-            return row.state == ExecutionState.FINISHED
+        if run is None and row.state == ExecutionState.FINISHED:
+            return True
         try:
-            await asyncio.wait_for(run.done.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                if run is None:  # the session is being taken up after a restart of the gateway
+                    await self._s.taken_up.wait()
+                    row, run = await find(self._s, execution_id)
+                if run is not None:
+                    await run.done.wait()
         except TimeoutError:
             return False
-        return True
+        return run is not None or row.state == ExecutionState.FINISHED
 
     async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json:
         row, run = await find(self._s, execution_id)
