@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..clock import iso
-from ..domain.model import EndReason, SessionState
+from ..domain.model import EndReason, ExitReason, SessionState
 from ..errors import BadRequest, Forbidden
-from ..ports import AuditQuery, SessionQuery
+from ..ports import AuditQuery, ExecutionQuery, SessionQuery
 from .base import Authenticated
 from .body import Field
 from .paging import cursor, limit_of, number_of, place_of, time_of, words
@@ -134,6 +134,17 @@ class AdminAuditHandler(Admin):
         )  # fmt: skip
         entries, behind = await self.gateway.oversight.audit(self.caller, query)
         self.answer({"audit": entries, "next": None if behind is None else str(behind)})
+
+
+class AdminExecutionsHandler(Admin):
+    async def get(self) -> None:
+        one = self.one
+        query = ExecutionQuery(
+            one("tenant"), one("user"), one("session"), words("reason", one("reason"), ExitReason), time_of("since", one("since")),
+            time_of("until", one("until")), number_of(one("cursor")), limit_of(one("limit"), AUDIT_LIMIT),
+        )  # fmt: skip
+        executions, behind = await self.gateway.oversight.executions(self.caller, query)
+        self.answer({"executions": executions, "next": None if behind is None else str(behind)})
 
 
 class TicketsHandler(Authenticated):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..clock import iso
+from ..domain.advice import advise
 from ..domain.audit import Tag
 from ..domain.files import MAX_DECLARATIONS
 from ..domain.model import Artifact, EndReason, ExecutionState, SessionState
@@ -168,6 +169,8 @@ class Access:
         value = self._s.runs.to_json(row, run)
         if outputs:
             value |= collect(self._s.journal, row.msg_id, row.data.get("first", 0), row.data.get("last"))
+            error = value["error"] or {}
+            value["advice"] = advise(value["exit_reason"], str(error.get("value", "")), self._s.world.packages)
             left_out = value.pop("bytes_left_out")
             if left_out:
                 value["truncated"] = (value["truncated"] or {"bytes_dropped": 0, "messages_dropped": 0}) | {"bytes_left_out": left_out}
@@ -259,6 +262,7 @@ class Access:
             path = f"in/{path}"
         if size > s.world.caps.upload_bytes:
             raise TooLarge(f"An upload may have at most {s.world.caps.upload_bytes // 2**20} MiB.")
+        s.world.quotas.upload(s.row.tenant, s.row.user, size)
         sandbox = await self._active()
         s.activity()
         result = await Upload(s, sandbox, path, size).receive(chunks, overwrite=overwrite)

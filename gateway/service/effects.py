@@ -44,7 +44,6 @@ from ..errors import (
     UserDisabled,
 )
 from ..ports import DeclarationRow
-from .keeping import describe
 from .pool import UNCLAIMED
 from .sandboxes import Sandbox
 
@@ -278,7 +277,7 @@ class Effects:
         if saved.stored:
             s.announce()
             if execution_id:
-                await s.runs.produced(execution_id, [describe(a) for a in saved.stored])
+                await s.runs.produced(execution_id, [{"sha256": a.sha256, "size": a.size} for a in saved.stored])
 
     async def keep_from_code(self, patterns: list[str]) -> None:
         """``sandglass.keep(...)`` in a cell."""

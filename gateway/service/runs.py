@@ -85,6 +85,7 @@ class Runs:
         cap = caps.queued_executions if source == "rest" else caps.jupyter_queue
         if sum(1 for r in self.open.values() if r.row.source == source) >= cap:
             raise QuotaExceeded(f"{cap} executions of this session wait already.", retry_after=5.0)
+        self._s.world.quotas.execution(self._s.row.tenant, self._s.row.user)
         row = ExecutionRow(
             execution_id=secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
             msg_id=msg_id, source=source, state=ExecutionState.QUEUED, generation=self._s.core.generation,
@@ -303,6 +304,7 @@ class Runs:
         row.data["trace"] = self._trace(run)
         self._count_failures(row.exit_reason)
         self._count(row)
+        world.quotas.output(row.tenant, row.user, run.output_bytes)
         action = ex.next_action(run.e.exit_reason, self._failures)
         row.data["next_action"] = action
         log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **{name: row.data["trace"][name] for name in LOGGED}})
@@ -366,7 +368,7 @@ class Runs:
             "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": self._s.profile.name,
             "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
             "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
-            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(self._s.keeper.inputs),
+            "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": sorted(set(self._s.keeper.inputs.values())),
             **self._s.world.trace.get(self._s.profile.name, {}),
         }  # fmt: skip
 
