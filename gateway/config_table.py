@@ -307,7 +307,7 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
             Variable(
                 "SANDGLASS_RETAIN_DORMANT", "retention.dormant_s", duration(0, 3650 * DAY),
                 "a session without a sandbox in which nothing was done; then it ends, and its files go as those of an ended one; 0: it stays",
-            ),  # fmt: skip
+            ),
             Variable("SANDGLASS_RETAIN_AUDIT", "retention.audit_s", duration(DAY, 3650 * DAY), "audit entries"),
         ),
     ),

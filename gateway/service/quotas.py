@@ -69,7 +69,7 @@ class Quotas:
         if amount:
             now = self._clock.boottime()
             for scope, key in _keys(tenant, user):
-                if meter := self._meters.get((quota, scope)):
+                if (meter := self._meters.get((quota, scope))) is not None:
                     meter.take(key, amount, now)
 
     def _insist(self, quota: Quota, scope: Scope, key: Key, amount: int) -> None:
@@ -100,7 +100,7 @@ class Quotas:
         found: list[Json] = []
         for scope, key in _keys(tenant, user):
             for quota, period in PERIOD_S.items():
-                if meter := self._meters.get((quota, scope)):
+                if (meter := self._meters.get((quota, scope))) is not None:
                     used = meter.used(key, now)
                     full_at = iso(wall + used / meter.amount * period) if used else None
                     found.append({"quota": quota, "scope": scope, "used": used, "limit": meter.amount, "period_s": period, "full_at": full_at})
