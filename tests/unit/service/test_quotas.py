@@ -35,7 +35,7 @@ async def test_executions_a_minute_of_a_user_over_both_surfaces(tmp_path: Path) 
         assert "3 executions a minute" in refused.value.detail
         with pytest.raises(QuotaExceeded):
             access.from_client("ws:c", execute_request("print:fifth")[1])
-        assert len(r.gateway.live[access.session_id].runs.open) == 0 and len(await access.list_executions()) == 3, "nothing was taken on"
+        assert len(await access.list_executions()) == 3 and not r.gateway.live[access.session_id].runs.open, "nothing was taken on"
         assert (await r.run(other, "print:b"))["exit_reason"] == "ok", "another user is not touched"
         assert r.gateway.world.tally.quota_refusals["executions", "user"] == 2
 
@@ -59,7 +59,7 @@ async def test_output_is_charged_when_it_is_known_and_outlasts_a_restart(tmp_pat
         assert (await r.run(access, "flood:120000"))["exit_reason"] == "ok"
         with pytest.raises(QuotaExceeded) as refused:
             await access.execute("print:x")
-        assert refused.value.extra["quota"] == "output_bytes" and 3600 > (refused.value.retry_after or 0) > 600
+        assert refused.value.extra["quota"] == "output_bytes" and 600 < (refused.value.retry_after or 0) < 3700
         [shown] = [q for q in r.gateway.usage(ALICE) if q["quota"] == "output_bytes"]
         assert shown["used"] > shown["limit"] == 50_000 and shown["full_at"]
         await r.gateway.world.quotas.save(r.records)
