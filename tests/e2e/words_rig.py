@@ -130,7 +130,7 @@ class Hold:
     def begin(self, code: str) -> str:
         """Run it, and do not wait for more than its beginning."""
         made = str(self.call("POST", "/executions", {"code": code}, expect=202).json()["execution_id"])
-        self._until(lambda: self.call("GET", f"/executions/{made}").json()["state"] == "running", "it runs")
+        self._until(lambda: self.call("GET", f"/executions/{made}").json()["state"] != "queued", "it runs, or ran")
         return made
 
     def finished(self, execution_id: str) -> Json:
