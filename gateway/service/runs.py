@@ -99,7 +99,8 @@ class Runs:
         row = ExecutionRow(
             execution_id=execution_id or secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
             msg_id=msg_id, source=source, state=ExecutionState.QUEUED, generation=self._s.core.generation,
-            code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(), created_at=self._s.world.clock.now(),
+            code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
+            created_at=round(self._s.world.clock.now(), 6),  # as it is shown, so that it can be searched for
             data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index, **(about or {})},
         )  # fmt: skip
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code, schema=schema)
