@@ -1,12 +1,14 @@
 """Code, output, file contents, names of files and credentials are planted, and then looked for wherever they must not be.
 
 They may be in the user's own document (the transcript), in the session's journal (which that user reads) and in the store. A name
-of a file also stands where files are listed: artifacts, declarations, notices, the session's own row.
+of a file also stands where files are listed: artifacts, declarations, notices, the session's own row, and what an execution took and made
+as its user is told it. There the hints stand too: of code, they name the modules that it imports.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -22,7 +24,8 @@ CODE, OUTPUT, ERROR, CONTENT, INPUT = (f"planted-{kind}-7c1f" for kind in ("code
 NAME = "planted-name-7c1f"
 QUERY = "planted-query-7c1f"
 OWN = ("journals", "store")
-LISTS_FILES = {"artifacts", "declarations", "notices", "sessions", "cells"}
+LISTS_FILES = {"artifacts", "declarations", "notices", "sessions", "cells", "executions"}
+_HINTS = re.compile(r'"hints": ?\[[^\]]*\]')
 
 
 def split(marker: str) -> str:
@@ -56,7 +59,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway,
     for body in ({"code": CODE, QUERY: 1}, {"code": [CODE]}, {"code": CODE, "timeout_s": CODE}):
         gateway.call("POST", f"{base}/executions", body, expect=400)
     gateway.call("POST", f"{base}/executions", f'{{"code": "{CODE}'.encode(), expect=400)
-    gateway.call("GET", f"{base}/declarations?x={QUERY}", expect=200)
+    gateway.call("GET", f"{base}/declarations?x={QUERY}", expect=400)
+    gateway.call("GET", f"{base}/executions?{QUERY}=1", expect=400)
     lab = Kernel(gateway, session).connect("lab")
     assert OUTPUT in lab.run(f"print({split(OUTPUT)})  # {CODE}")
     lab.ws.send(json.dumps({"header": {"msg_type": "execute_request", "msg_id": "m"}, "channel": "nowhere", "content": {"code": CODE}}))
@@ -104,6 +108,8 @@ def test_records_hold_it_in_the_transcript_alone(planted: tuple[Gateway, list[st
         held = {table: "\n".join(map(str, db.execute(f"SELECT * FROM {table}"))) for table in tables}
     assert CODE in held["cells"] and OUTPUT in held["cells"] and ERROR in held["cells"], "its own document has all of it"
     assert len(held["executions"].splitlines()) >= 9 and NAME in held["artifacts"]
+    held["executions"], hints = _HINTS.subn("", held["executions"])
+    assert hints >= 9
     for table, text in held.items():
         for marker in (CODE, CODE.replace("-", "_"), OUTPUT, ERROR, CONTENT) if table != "cells" else ():
             assert not lines_with(text, marker), (table, marker)
