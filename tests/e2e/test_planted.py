@@ -109,7 +109,7 @@ def test_records_hold_it_in_the_transcript_alone(planted: tuple[Gateway, list[st
     assert CODE in held["cells"] and OUTPUT in held["cells"] and ERROR in held["cells"], "its own document has all of it"
     assert len(held["executions"].splitlines()) >= 9 and NAME in held["artifacts"]
     held["executions"], hints = _HINTS.subn("", held["executions"])
-    assert hints >= 9
+    assert hints >= 2, "the import and the broken one"
     for table, text in held.items():
         for marker in (CODE, CODE.replace("-", "_"), OUTPUT, ERROR, CONTENT) if table != "cells" else ():
             assert not lines_with(text, marker), (table, marker)
