@@ -25,6 +25,7 @@ from .domain.archives import ArchiveLimits
 from .domain.files import PersistLimits
 from .domain.inspection import Downloads
 from .domain.model import Lifetimes, Limits
+from .domain.quota import QuotaLimits
 from .domain.retention import Retention
 from .domain.transcript import Transcripts
 from .logs import LogSettings
@@ -74,6 +75,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     caps: Caps = field(default_factory=Caps)
+    quotas: QuotaLimits = field(default_factory=QuotaLimits)
     retention: Retention = field(default_factory=Retention)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     downloads: str = Downloads.CHECKED

@@ -28,6 +28,14 @@ class Variable:
     default: str | None = None
 
 
+def _of_both(name: str, member: str, kind: Kind, meaning: str) -> tuple[Variable, Variable]:
+    """A quota of each user, and the same of each tenant."""
+    return (
+        Variable(f"SANDGLASS_USER_{name}", f"quotas.user_{member}", kind, f"{meaning}, of one user"),
+        Variable(f"SANDGLASS_TENANT_{name}", f"quotas.tenant_{member}", kind, "the same, of a tenant's users together"),
+    )
+
+
 TEXT = name("any text")
 TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
     (
@@ -198,6 +206,16 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         ),
     ),
     (
+        "Quotas of each user and each tenant (0: none)",
+        (
+            *_of_both("EXECUTIONS", "executions", count(0, 10**9), "executions a minute"),
+            *_of_both("OUTPUT", "output_bytes", size(0, 1024 * TIB), "output an hour"),
+            *_of_both("UPLOADS", "upload_bytes", size(0, 1024 * TIB), "uploads an hour"),
+            *_of_both("OPEN_EXECUTIONS", "open_executions", count(0, 10**9), "executions that run or wait, in all sessions"),
+            Variable("SANDGLASS_TENANT_SANDBOXES", "quotas.tenant_sandboxes", count(0, 100_000), "live sandboxes of a tenant's users together"),
+        ),
+    ),
+    (
         "Archives and downloads",
         (
             Variable(
@@ -294,11 +312,10 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 "the record of an ended session, once nothing is left of it",
             ),
             Variable(
-                "SANDGLASS_RETAIN_AUDIT",
-                "retention.audit_s",
-                duration(DAY, 3650 * DAY),
-                "audit entries",
+                "SANDGLASS_RETAIN_DORMANT", "retention.dormant_s", duration(0, 3650 * DAY),
+                "a session without a sandbox in which nothing was done; then it ends, and its files go as those of an ended one; 0: it stays",
             ),
+            Variable("SANDGLASS_RETAIN_AUDIT", "retention.audit_s", duration(DAY, 3650 * DAY), "audit entries"),
         ),
     ),
     (

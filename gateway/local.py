@@ -6,6 +6,7 @@ and what they print is passed on, so that nobody waits in silence.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
@@ -21,6 +22,7 @@ from .errors import EngineUnavailable, ImageUnavailable
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_SCRIPT = ROOT / "deploy" / "engine"
 IMAGE_SCRIPT = ROOT / "kernel-image" / "build"
+REQUIREMENTS = ROOT / "kernel-image" / "requirements.in"
 USUAL_SOCKET = "unix:///var/run/docker.sock"
 Say = Callable[[str], None]
 
@@ -111,3 +113,18 @@ def ensure_image(docker_host: str, state: Path, say: Say) -> str:
     except EngineUnavailable:
         raise ImageUnavailable("The kernel image could not be built (see the lines above).") from None
     return _value(lines, "IMAGE")
+
+
+def image_packages(lock: str, requirements: Path = REQUIREMENTS) -> tuple[str, ...]:
+    """What users find installed in an image with this lock hash (its label ``sandglass.lock``), sorted; empty when it was built from another lock.
+
+    The direct requirements: what these need in turn is there as well, but is nobody's offer.
+    """
+    file = requirements.with_suffix(".lock")
+    try:
+        own = hashlib.sha256(f"{file.name}\0-{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode()).hexdigest()  # as ``build`` does it
+        lines = requirements.read_text().splitlines() if own == lock else []
+    except OSError:
+        return ()
+    names = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in lines)
+    return tuple(sorted(found[0].lower() for found in names if found))

@@ -29,7 +29,7 @@ from .errors import SandglassError
 from .http import server as http_server
 from .http.app import body_limit, make_app, make_frame_app
 from .http.deps import Deps, HttpLimits
-from .local import ROOT
+from .local import ROOT, image_packages
 from .ports import Clock, RuntimeInfo
 from .service import garbage
 from .service.adoption import Adoption
@@ -94,6 +94,11 @@ def store_of(settings: Settings, clock: Clock) -> FilesystemStore | S3Store:
     return S3Store(settings.s3, clock) if settings.s3.endpoint else FilesystemStore(settings.state / "store")
 
 
+def _offered(trace: dict[str, dict[str, str]]) -> tuple[str, ...]:
+    """Packages of the image, whose lock hash stands in every trace."""
+    return image_packages(next(iter(trace.values()))["lock"]) if trace else ()
+
+
 class Server:
     """One running gateway."""
 
@@ -141,10 +146,15 @@ class Server:
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
             s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
             inspection=InspectionRules(s.archives, Downloads(s.downloads), s.pictures == "anew", s.unpack == "sandbox"),
+            quota_limits=s.quotas,
         )  # fmt: skip
         world.disposables.profile = usable_profile(s, problems)
+        world.packages = _offered(trace)
+        await world.quotas.load(records)
+        self._later("quotas", lambda: world.quotas.save(records))
         self._later("deadlines", deadlines.close)
         self.gateway = Gateway(world, default_profile=default_profile(s, problems), problems=problems)
+        self.gateway.forbidden = frozenset() if s.container_allowed else frozenset({"container"})
         self._pool = pool
         kept = KeptRevocations(records, self.tasks.spawn)
         revocations = await kept.load()
@@ -157,6 +167,7 @@ class Server:
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
+        self.tasks.spawn(world.quotas.keep(records), "quotas")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
         self.tasks.spawn(garbage.keep_tidy(self.gateway.quiet), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
@@ -165,6 +176,7 @@ class Server:
     async def _adopt(self, adoption: Adoption) -> None:
         await adoption.run()
         self.gateway.users.enforce()
+        self.gateway.enforce_policy()
         self._pool.maintain()
 
     async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -196,6 +208,7 @@ class Server:
             self.gateway.default_profile = default_profile(self.settings, problems)
             self.gateway.world.trace.update(trace)
             self.gateway.world.disposables.profile = usable_profile(self.settings, problems)
+            self.gateway.world.packages = _offered(trace)
             self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
     def _listen(self, revocations: Revocations, kept: KeptRevocations) -> Started:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gateway.backends.metrics import catalog  # noqa: E402
+from gateway.domain import advice  # noqa: E402
 from gateway.domain import execution as ex  # noqa: E402
 from gateway.domain import sandbox as box  # noqa: E402
 from gateway.domain import session as machine  # noqa: E402
@@ -105,12 +106,30 @@ def _probes() -> list[tuple[known.Session, ev.Event]]:
 
 
 def exit_reasons() -> str:
-    out = ["# Exit reasons", "", "Generated from `gateway/domain/execution.py` by `scripts/generate_docs.py`.", ""]
-    out += ["## Of an execution", "", "| exit reason | status | next action | in words |", "|---|---|---|---|"]
-    out += [f"| `{r}` | {ex.status(r)} | {ex.next_action(r) or '-'} | {ex.SENTENCES[r]} |" for r in ExitReason]
+    out = ["# Exit reasons", "", "Generated from `gateway/domain/` by `scripts/generate_docs.py`.", ""]
+    out += ["`tests/e2e/test_words.py` provokes them on real sandboxes.", ""]
+    out += ["## Of an execution", "", "| exit reason | status | next action | retry | in words, and what to do |", "|---|---|---|---|---|"]
+    for r in ExitReason:
+        found = advice.advise(r) or {"retry": "-", "text": ""}
+        words = f"{ex.SENTENCES[r]} {found['text']}".strip()
+        out.append(f"| `{r}` | {ex.status(r)} | {ex.next_action(r) or '-'} | {found['retry']} | {words} |")
     out += [
         "",
-        "The same failure for the third time in a row answers `stop`.",
+        "The same failure for the third time in a row answers `stop`. An Execution has the advice as `advice`: `{\"retry\", \"text\"}`, and",
+        "`retry_after_s` with `later`, `tool` (what to use instead) with `network_denied`, and with `dependency_missing` the module that is",
+        "`missing`, the packages `offered` by the image and those among them that sound `similar`. `retry` says whether the same code may run again:",
+        "",
+        "| retry | the same code |",
+        "|---|---|",
+        "| `changed` | not as it is |",
+        "| `rebuilt` | once the variables that it needs are there again |",
+        "| `later` | as it is, after a while |",
+        "| `same` | as it is, whenever it is wanted |",
+        "| `no` | would end in the same way until somebody else changes something |",
+        "",
+        "`generation_mismatch` and `artifact_rejected` come as refusals (409, 422), `capacity_exhausted` and `image_unavailable` also (503), when",
+        "there is no execution yet; the problem then has the same `next_action` and `advice`. `approval_required` is not used yet: nothing can be",
+        "approved (P30).",
         "",
         "## Of a sandbox",
         "",
@@ -118,6 +137,11 @@ def exit_reasons() -> str:
         "|---|---|",
     ]
     out += [f"| `{r}` | {WHY_ENDED[r]} |" for r in EndReason]
+    out += [
+        "",
+        "`policy`: the gateway was started again with a policy that does not admit the profile (`SANDGLASS_ALLOW_CONTAINER=no`). `retention` ends a",
+        "session that slept too long (`SANDGLASS_RETAIN_DORMANT`); its sandbox ended before, for a reason of its own.",
+    ]
     return "\n".join(out) + "\n"
 
 

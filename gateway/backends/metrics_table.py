@@ -13,6 +13,7 @@ from itertools import product
 
 from .. import __version__
 from ..domain.model import EndReason, ExitReason, SessionState
+from ..domain.quota import Quota, Scope
 from ..errors import (
     CapacityExhausted,
     EngineUnavailable,
@@ -133,6 +134,11 @@ TABLE: tuple[Metric, ...] = (
            lambda g: g.world.tally.execution_seconds.items()),
     Metric("sandglass_execution_wait_seconds", "histogram", ("source",), "from the request of an execution until the kernel starts it",
            lambda g: g.world.tally.execution_wait_seconds.items()),
+    # quotas
+    Metric("sandglass_quota_refusals", "counter", ("quota", "scope"), "requests refused by a quota of a user or a tenant",
+           lambda g: _filled(g.world.tally.quota_refusals, Quota, Scope)),
+    Metric("sandglass_quota_buckets", "gauge", (), "users and tenants whose use of the last minute or hour is remembered, each quota by itself",
+           _one(lambda g: g.world.quotas.keys)),
     # traffic
     Metric("sandglass_stream_received_bytes", "counter", (), "read from the sandboxes' streams", _one(lambda g: g.world.tally.stream_in)),
     Metric("sandglass_stream_sent_bytes", "counter", (), "written to the sandboxes' streams", _one(lambda g: g.world.tally.stream_out)),

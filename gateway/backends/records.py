@@ -15,6 +15,7 @@ from ..ports import DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, Session
 from .records_audit import AuditTables
 from .records_cells import CellTables
 from .records_db import Database
+from .records_executions import ExecutionSearch
 from .records_lease import is_gone, make_owner
 from .records_retention import RetentionTables
 from .records_rows import (
@@ -43,7 +44,7 @@ _PUT_EXECUTION = upsert("executions", EXECUTION, "execution_id")
 _PUT_DECLARATION = upsert("declarations", DECLARATION, "session_id, pattern")
 
 
-class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables):
+class SqliteRecords(RetentionTables, UserTables, AuditTables, CellTables, ExecutionSearch):
     """``ports.Records`` on a SQLite file. Raises RecordsUnavailable; Conflict where a row refers to one that is not."""
 
     def __init__(self, path: Path) -> None:

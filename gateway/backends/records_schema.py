@@ -194,5 +194,8 @@ CREATE INDEX cells_session ON cells (session_id, place, code_bytes, output_bytes
 """``code`` and ``outputs`` are JSON, and last, so that a query of the others does not read them. The release before does not know
 the table: its removal of an ended session takes the cells with it."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS, _VERDICTS, _CELLS)
+_TRACES = "CREATE INDEX executions_owner ON executions (tenant, user, seq);"
+"""For the search through the traces of one user. Of one tenant, or by time or reason alone, it goes through the rows in their order."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RETENTION, _REVOCATIONS, _VERDICTS, _CELLS, _TRACES)
 """``MIGRATIONS[n]`` leads from schema n to n + 1; never change one that was released."""

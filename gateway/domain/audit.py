@@ -24,6 +24,7 @@ class Tag(StrEnum):
     ADMIN_USER_DISABLE = "admin:user:disable"
     ADMIN_USER_ENABLE = "admin:user:enable"
     ADMIN_USER_END_SESSIONS = "admin:user:end_sessions"
+    RETENTION_SESSION_END = "retention:session:end"
     RETENTION_ARTIFACT_DELETE = "retention:artifact:delete"
     RETENTION_OBJECT_DELETE = "retention:object:delete"
     RETENTION_JOURNAL_DELETE = "retention:journal:delete"

@@ -27,6 +27,8 @@ class Retention:
     history_s: float = 90 * DAY_S
     sessions_s: float = 180 * DAY_S
     audit_s: float = 180 * DAY_S
+    dormant_s: float = 0.0
+    """A session that nobody has woken for so long ends; 0: never."""
 
 
 class Rows(StrEnum):

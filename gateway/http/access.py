@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 from tornado.web import RequestHandler
 
 log = logging.getLogger("sandglass.access")
+_FILE = re.compile(r"(/files/).+", re.DOTALL)
+
+
+def shown(path: str) -> str:
+    """A request's path as logs may hold it: the name of a file is its user's own word."""
+    return _FILE.sub(r"\1...", path)
 
 
 def access_log(quiet: Callable[[str], bool] = lambda path: False) -> Callable[[RequestHandler], None]:
@@ -21,7 +28,7 @@ def access_log(quiet: Callable[[str], bool] = lambda path: False) -> Callable[[R
         problem = getattr(handler, "refusal", None)
         line = {
             "method": request.method,
-            "path": request.path,  # without the query, which may hold a ticket
+            "path": shown(request.path),  # without the query, which may hold a ticket
             "status": status,
             "ms": round(1000 * request.request_time(), 1),
             "remote": request.remote_ip,

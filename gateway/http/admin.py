@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..clock import iso
-from ..domain.model import EndReason, SessionState
+from ..domain.model import EndReason, ExitReason, SessionState
 from ..errors import BadRequest, Forbidden
-from ..ports import AuditQuery, SessionQuery
+from ..ports import AuditQuery, ExecutionQuery, SessionQuery
 from .base import Authenticated
 from .models import bodies, queries
 from .paging import cursor, place_of, time_of, words
@@ -105,6 +105,17 @@ class AdminAuditHandler(Admin):
         query = AuditQuery(asked.tenant, asked.user, asked.session, asked.tag, since, asked.cursor, asked.limit)
         entries, behind = await self.gateway.oversight.audit(self.caller, query)
         self.answer({"audit": entries, "next": None if behind is None else str(behind)})
+
+
+class AdminExecutionsHandler(Admin):
+    async def get(self) -> None:
+        asked = self.query(queries.AdminExecutions)
+        query = ExecutionQuery(
+            asked.tenant, asked.user, asked.session, words("reason", asked.reason, ExitReason), time_of("since", asked.since),
+            time_of("until", asked.until), asked.cursor, asked.limit,
+        )  # fmt: skip
+        executions, behind = await self.gateway.oversight.executions(self.caller, query)
+        self.answer({"executions": executions, "next": None if behind is None else str(behind)})
 
 
 class TicketsHandler(Authenticated):

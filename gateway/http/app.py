@@ -100,6 +100,7 @@ def make_app(gateway: GatewayFacade, deps: Deps) -> Application:
         (f"{V1}/admin/users/([^/]+)/end-sessions", admin.AdminEndSessionsHandler),
         (f"{V1}/admin/disabled-users", admin.AdminDisabledUsersHandler),
         (f"{V1}/admin/audit", admin.AdminAuditHandler),
+        (f"{V1}/admin/executions", admin.AdminExecutionsHandler),
         (f"{V1}/tickets", admin.TicketsHandler),
         ("/mcp", asgi.McpHandler),
     ]

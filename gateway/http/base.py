@@ -13,6 +13,7 @@ from ..domain.model import Principal
 from ..errors import SandglassError, Unauthenticated
 from ..service.api import GatewayFacade, SessionFacade
 from . import errors
+from .access import shown
 from .auth import COOKIE, authenticate
 from .deps import Deps
 from .gate import Connection
@@ -105,7 +106,7 @@ class Base(RequestHandler):
 
     def log_exception(self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         """Only what is not in the error tree is a defect, with its traceback; refusals stand in the access log."""
-        what = {"method": self.request.method, "path": self.request.path}
+        what = {"method": self.request.method, "path": shown(self.request.path)}
         if isinstance(value, SandglassError) and value.code != SandglassError.code:
             log.debug("refused", extra={**what, "code": value.code})
         elif isinstance(value, HTTPError):
@@ -116,7 +117,7 @@ class Base(RequestHandler):
             log.error("a request failed", extra=what, exc_info=(typ, value, tb) if typ and value else None)
 
     def _request_summary(self) -> str:
-        return f"{self.request.method} {self.request.path}"
+        return f"{self.request.method} {shown(self.request.path)}"
 
 
 class NotFoundHandler(Base):

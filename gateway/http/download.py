@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tornado import iostream
 
 from ..errors import SandglassError
+from .access import shown
 from .base import Authenticated
 from .headers import DOWNLOAD_CSP
 
@@ -39,12 +40,12 @@ class Downloading(Authenticated):
                 await self._flushed()
             await self.finish()
         except iostream.StreamClosedError:
-            log.debug("a download was left", extra={"path": self.request.path})
+            log.debug("a download was left", extra={"path": shown(self.request.path)})
         except Exception as error:
             if not self._headers_written:
                 raise
             ours = None if isinstance(error, SandglassError) else error  # a defect is shown with its place
-            log.warning("a download broke off", extra={"path": self.request.path, "why": type(error).__name__}, exc_info=ours)
+            log.warning("a download broke off", extra={"path": shown(self.request.path), "why": type(error).__name__}, exc_info=ours)
             self.detach().close()
         finally:
             close = getattr(chunks, "aclose", None)
@@ -55,7 +56,7 @@ class Downloading(Authenticated):
         try:
             await asyncio.wait_for(self.flush(), STALL_S)
         except TimeoutError:
-            log.info("a download stalled", extra={"path": self.request.path})
+            log.info("a download stalled", extra={"path": shown(self.request.path)})
             raise
 
 

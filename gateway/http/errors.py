@@ -9,6 +9,9 @@ import http
 import math
 from typing import Any
 
+from ..domain.advice import advise
+from ..domain.execution import next_action
+from ..domain.model import ExitReason, NextAction
 from ..errors import SandglassError
 from ..jsonio import dumps
 
@@ -44,6 +47,9 @@ STATUS: dict[str, int] = {
 _FROM_STATUS = {400: "bad_request", 401: "unauthenticated", 403: "forbidden", 404: "not_found", 409: "conflict"}
 _FROM_STATUS |= {405: "method_not_allowed", 413: "too_large", 429: "quota_exceeded", 503: "unavailable"}
 _RESERVED = frozenset({"type", "title", "status", "detail", "code", "message", "reason", "retry_after"})
+_EXIT_REASONS = frozenset(map(str, ExitReason)) - {ExitReason.PLATFORM_FAULT}
+"""A 500 stands for no execution, and a client can do nothing about it."""
+_NEXT = {"quota_exceeded": NextAction.RETRY_AFTER, "too_large": NextAction.REDUCE_DATA, "session_ended": NextAction.STOP}
 RETRY_AFTER_S = 5
 """Said with every 429 and 503 whose cause knows no better."""
 
@@ -56,8 +62,16 @@ def problem(error: BaseException) -> tuple[int, dict[str, Any]]:
     """The status and body for any exception; what is not in the tree is a ``platform_fault`` without its text."""
     if not isinstance(error, SandglassError):
         error = SandglassError("Something went wrong inside the gateway; its log has the details.")
-    extra = {k: v for k, v in error.extra.items() if k not in _RESERVED}
+    extra = _what_to_do(error.code) | {k: v for k, v in error.extra.items() if k not in _RESERVED}
     return status_of(error), _body(status_of(error), error.code, error.detail, error.retry_after, extra)
+
+
+def _what_to_do(code: str) -> dict[str, Any]:
+    """The same words as an execution has, for a refusal that stands in the place of one."""
+    if code in _EXIT_REASONS:
+        reason = ExitReason(code)
+        return {"next_action": next_action(reason), "advice": advise(reason)}
+    return {"next_action": _NEXT[code]} if code in _NEXT else {}
 
 
 def problem_of_status(status: int, detail: str = "") -> dict[str, Any]:

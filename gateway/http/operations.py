@@ -133,6 +133,7 @@ TABLE: dict[str, Methods] = {
     },
     f"{A}/disabled-users": {"GET": Op("disabled_users", "Whom the admin may enable.", answers.DisabledUsers)},
     f"{A}/audit": {"GET": Op("audit", "Who did what, newest first.", answers.Audit, query=q.Audit)},
+    f"{A}/executions": {"GET": Op("admin_executions", "Traces of executions, newest first.", answers.Traces, query=q.AdminExecutions)},
 }
 
 

@@ -113,7 +113,8 @@ def refusals(message: jupyter.KernelMessage, error: SandglassError) -> list[byte
     def say(channel: str, msg_type: str, content: dict[str, Any]) -> bytes:
         return jupyter.build(channel, jupyter.make_header(msg_type, "sandglass"), message.header, {}, content)
 
-    reply = say(message.channel, kind.removesuffix("_request") + "_reply", {"status": "error", "execution_count": 0, **failure})
+    told = {"code": error.code, "retry_after": error.retry_after, **error.extra}  # what ``problem`` says over HTTP, for programs
+    reply = say(message.channel, kind.removesuffix("_request") + "_reply", {"status": "error", "execution_count": 0, **failure, "sandglass": told})
     if kind != "execute_request":
         return [reply]
     busy, idle = ({"execution_state": state} for state in ("busy", "idle"))

@@ -87,6 +87,7 @@ TABLE: dict[str, Methods] = {
     f"{A}/users/{{user}}/end-sessions": {"POST": ADMIN},
     f"{A}/disabled-users": {"GET": ADMIN},
     f"{A}/audit": {"GET": ADMIN},
+    f"{A}/executions": {"GET": ADMIN},
 }
 
 

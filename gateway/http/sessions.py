@@ -22,6 +22,7 @@ class MeHandler(Authenticated):
                 "expires_at": iso(me.expires_at) if me.expires_at else None,
                 "frame_url": self.deps.frame_url_for(self.request.host),
                 "server_time": iso(self.deps.clock.now()),
+                "quotas": self.gateway.usage(me),
             }
         )
 

@@ -4,7 +4,19 @@ Errors: implementations raise only ``gateway.errors`` types; anything else is a 
 """
 
 from .records import CellRecords, Purged, Records, RetentionRecords, UserRecords
-from .rows import AuditQuery, AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, RevocationRow, SandboxRow, SessionQuery, SessionRow
+from .rows import (
+    AuditQuery,
+    AuditRow,
+    DeclarationRow,
+    DisabledRow,
+    ExecutionQuery,
+    ExecutionRow,
+    NoticeRow,
+    RevocationRow,
+    SandboxRow,
+    SessionQuery,
+    SessionRow,
+)
 from .runtime import ByteStream, Clock, RuntimeEvent, RuntimeInfo, SandboxFacts, SandboxRuntime, SandboxSpec
 from .store import ObjectStore, ObjectWriter
 
@@ -16,6 +28,7 @@ __all__ = [
     "Clock",
     "DeclarationRow",
     "DisabledRow",
+    "ExecutionQuery",
     "ExecutionRow",
     "NoticeRow",
     "ObjectStore",

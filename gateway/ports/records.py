@@ -8,7 +8,19 @@ from typing import Any, Protocol
 from ..domain.model import Artifact
 from ..domain.retention import Rows, StoredPath
 from ..domain.transcript import Cell
-from .rows import AuditQuery, AuditRow, DeclarationRow, DisabledRow, ExecutionRow, NoticeRow, RevocationRow, SandboxRow, SessionQuery, SessionRow
+from .rows import (
+    AuditQuery,
+    AuditRow,
+    DeclarationRow,
+    DisabledRow,
+    ExecutionQuery,
+    ExecutionRow,
+    NoticeRow,
+    RevocationRow,
+    SandboxRow,
+    SessionQuery,
+    SessionRow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,10 @@ class Records(RetentionRecords, UserRecords, CellRecords, Protocol):
     async def get_execution(self, execution_id: str) -> ExecutionRow | None: ...
     async def list_executions(self, session_id: str, *, unfinished_only: bool = False, limit: int = 100) -> list[ExecutionRow]:
         """Oldest first (the newest ``limit``)."""
+        ...
+
+    async def find_executions(self, query: ExecutionQuery) -> tuple[list[ExecutionRow], int | None]:
+        """As ``find_audit``, through the executions of everybody."""
         ...
 
     async def add_notice(self, row: NoticeRow) -> int: ...

@@ -83,6 +83,20 @@ class ExecutionRow:
     """JSON: lane number of the request, timeout, trace members (P34), output counters, execution_count."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutionQuery:
+    """Which executions; None and empty mean any. Asked for at ``since`` or later, before ``until``. ``behind``: the last place of the page before."""
+
+    tenant: str | None = None
+    user: str | None = None
+    session_id: str | None = None
+    reasons: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    behind: int | None = None
+    limit: int = 200
+
+
 @dataclass(slots=True)
 class NoticeRow:
     session_id: str

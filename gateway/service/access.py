@@ -248,6 +248,7 @@ class Access:
             path = f"in/{path}"
         if size > s.world.caps.upload_bytes:
             raise TooLarge(f"An upload may have at most {s.world.caps.upload_bytes // 2**20} MiB.")
+        s.world.quotas.upload(s.row.tenant, s.row.user, size)
         sandbox = await self._active()
         s.activity()
         result = await Upload(s, sandbox, path, size).receive(chunks, overwrite=overwrite)

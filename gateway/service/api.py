@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..domain.model import Principal
-from ..ports import AuditQuery, SessionQuery
+from ..ports import AuditQuery, ExecutionQuery, SessionQuery
 from .journal import Entry
 
 Json = dict[str, Any]
@@ -226,6 +226,10 @@ class OversightFacade(Protocol):
         """Newest first, and behind which place the next page begins."""
         ...
 
+    async def executions(self, admin: Principal, query: ExecutionQuery) -> tuple[list[Json], int | None]:
+        """The traces of executions, in the same way. No code, no output, no names of files."""
+        ...
+
     async def end(self, admin: Principal, session_id: str, text: str) -> Json: ...
     async def extend(self, admin: Principal, session_id: str, seconds: float, text: str) -> Json:
         """Raises Forbidden (policy admits no more), InvalidTransition (no active sandbox)."""
@@ -257,6 +261,10 @@ class GatewayFacade(Protocol):
         ...
 
     def profiles(self) -> Json: ...
+    def usage(self, principal: Principal) -> list[Json]:
+        """What the caller and the caller's tenant have used of their quotas."""
+        ...
+
     async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]: ...
     async def delete_artifact(self, principal: Principal, artifact_id: str) -> None:
         """Its owner's, or an admin's. Raises NotFound."""

@@ -46,7 +46,6 @@ from ..errors import (
     UserDisabled,
 )
 from ..ports import DeclarationRow
-from .keeping import describe
 from .pool import UNCLAIMED
 from .sandboxes import Sandbox
 
@@ -288,7 +287,7 @@ class Effects:
         if saved.stored:
             s.announce()
             if execution_id:
-                await s.runs.produced(execution_id, [describe(a) for a in saved.stored])
+                await s.runs.produced(execution_id, [{"sha256": a.sha256, "size": a.size} for a in saved.stored])
 
     async def declare(self, row: DeclarationRow) -> None:
         """One at a time, or the bound would not hold. Raises QuotaExceeded."""

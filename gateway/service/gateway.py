@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -10,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from ..domain.audit import Tag
-from ..domain.model import Principal, Profile, SessionState
-from ..domain.session_events import Wanted
+from ..domain.model import EndReason, Principal, Profile, SessionState
+from ..domain.quota import Key, Quota, Scope
+from ..domain.session_events import RecycleRequested, Wanted
 from ..domain.session_state import Session
-from ..errors import Forbidden, NotFound, ProfileUnavailable, QuotaExceeded, RecordsUnavailable, SandglassError, SessionEnded
+from ..errors import Forbidden, InvalidTransition, NotFound, ProfileUnavailable, RecordsUnavailable, SandglassError, SessionEnded
 from ..ports import AuditRow, SessionRow
 from .access import Access, artifact_json, remove_from_sandbox
 from .api import SessionFacade
@@ -29,6 +31,8 @@ from .world import World
 log = logging.getLogger("sandglass.gateway")
 Json = dict[str, Any]
 MAX_NAME = 200
+FREE_AGAIN_S = 30.0
+"""Said where nobody can know when one is free again."""
 
 
 class Gateway:
@@ -39,6 +43,8 @@ class Gateway:
         self.live: dict[str, LiveSession] = {}
         self._by_user: dict[tuple[str, str], dict[str, LiveSession]] = {}
         self.problems = problems
+        self.forbidden: frozenset[str] = frozenset()
+        """Profiles that policy does not admit (any more), whatever the engine offers."""
         self.default_profile = default_profile
         self.started_at = world.clock.now()
         self.adopted = asyncio.Event()
@@ -47,6 +53,7 @@ class Gateway:
         self.users = Users(self, world)
         self.oversight = Oversight(self, world)
         world.check_user_quota = self._check_user_quota
+        world.quotas.count, world.quotas.limit_at_once = self._count, self._limit_at_once
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
@@ -108,7 +115,8 @@ class Gateway:
         self._refuse_unavailable(chosen)
         mine = self.sessions_of(principal.tenant, principal.user)
         if len(mine) >= self.world.caps.sessions_a_user:
-            raise QuotaExceeded(f"You have {len(mine)} sessions, as many as one user may have. End one to go on.")
+            detail = f"You have {len(mine)} sessions, as many as one user may have. End one to go on."
+            raise self.world.quotas.refusal(Quota.SESSIONS, Scope.USER, self.world.caps.sessions_a_user, FREE_AGAIN_S, detail)
         self._count_sandboxes(principal.tenant, principal.user, None)
         self.users.refuse(principal.tenant, principal.user)
         now = self.world.clock.now()
@@ -162,17 +170,44 @@ class Gateway:
             raise ProfileUnavailable(f"The profile {profile.name} cannot be served here: {problem}")
 
     def _count_sandboxes(self, tenant: str, user: str, but: LiveSession | None) -> None:
-        held = [s for s in self.sessions_of(tenant, user) if s is not but and _holds(s)]
-        if len(held) >= self.world.caps.live_sandboxes_a_user:
-            ends = [s.row.idle_deadline for s in held if s.row.idle_deadline]
-            wait = max(1.0, min(ends) - self.world.clock.now()) if ends else 30.0
-            raise QuotaExceeded(
-                f"You have {len(held)} sandboxes running, as many as one user may have. End one, or wait until one runs out.",
-                retry_after=wait, limit=self.world.caps.live_sandboxes_a_user,
-            )  # fmt: skip
+        for scope, whose in ((Scope.USER, "You have"), (Scope.TENANT, "Your tenant has")):
+            limit = self._limit_at_once(Quota.SANDBOXES, scope)
+            held = [s for s in self._sessions_within(tenant, user if scope is Scope.USER else "") if s is not but and _holds(s)] if limit else []
+            if limit and len(held) >= limit:
+                ends = [s.row.idle_deadline for s in held if s.row.idle_deadline]
+                wait = max(1.0, min(ends) - self.world.clock.now()) if ends else FREE_AGAIN_S
+                detail = f"{whose} {len(held)} sandboxes running, as many as one {scope} may have. End one, or wait until one runs out."
+                raise self.world.quotas.refusal(Quota.SANDBOXES, scope, limit, wait, detail)
+
+    def _sessions_within(self, tenant: str, user: str) -> list[LiveSession]:
+        """A user's, or with ``""`` all of a tenant's."""
+        return self.sessions_of(tenant, user) if user else [s for s in self.live.values() if s.row.tenant == tenant]
+
+    def _limit_at_once(self, quota: Quota, scope: Scope) -> int:
+        caps = self.world.caps
+        own = {Quota.SANDBOXES: caps.live_sandboxes_a_user, Quota.SESSIONS: caps.sessions_a_user}
+        return own[quota] if scope is Scope.USER and quota in own else self.world.quotas.limits.of(quota, scope)
+
+    def _count(self, quota: Quota, key: Key) -> int:
+        sessions = self._sessions_within(*key)
+        if quota is Quota.OPEN:
+            return sum(len(s.runs.open) for s in sessions)
+        return sum(map(_holds, sessions)) if quota is Quota.SANDBOXES else len(sessions)
+
+    def usage(self, principal: Principal) -> list[Json]:
+        return self.world.quotas.usage(principal.tenant, principal.user)
+
+    def enforce_policy(self) -> None:
+        """After a restart with another policy: sandboxes of profiles that it does not admit end. Their declared files are stored."""
+        for session in [s for s in self.live.values() if s.profile.name in self.forbidden and s.core.sandbox_id]:
+            log.warning("policy does not admit a session's profile any more", extra={"session": session.session_id, "profile": session.profile.name})
+            with contextlib.suppress(InvalidTransition):
+                session.dispatch(RecycleRequested(EndReason.POLICY))
 
     def _check_user_quota(self, session: LiveSession) -> None:
         self.users.refuse(session.row.tenant, session.row.user)
+        if session.profile.name in self.forbidden:
+            self._refuse_unavailable(session.profile)
         self._count_sandboxes(session.row.tenant, session.row.user, session)
 
     # --- the rest of the facade ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import iso
 from ..domain import execution as ex
+from ..domain.advice import advise
 from ..domain.model import ExecutionState, ExitReason
 from ..errors import NotFound
 from ..ports import ExecutionRow
@@ -50,6 +51,7 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     if trail.finished is False and run is not None and run.row.state == ExecutionState.FINISHED:
         return await whole(s, run.row, run)  # it ended meanwhile: what it says and what it carries belong together
     value = execution_json(s, row, run) | out.to_json()
+    value["advice"] = advise(value["exit_reason"], str((value["error"] or {}).get("value", "")), s.world.packages)
     missing = out.truncated()
     if trail.began + 1 < s.journal.first_index and (run.output_messages if run else row.data.get("output", {}).get("messages")):
         missing |= {"no_longer_kept": True}

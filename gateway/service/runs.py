@@ -95,10 +95,12 @@ class Runs:
         cap = caps.queued_executions if source == "rest" else caps.jupyter_queue
         if sum(1 for r in self.open.values() if r.row.source == source) >= cap:
             raise QuotaExceeded(f"{cap} executions of this session wait already.", retry_after=5.0)
+        self._s.world.quotas.execution(self._s.row.tenant, self._s.row.user)
         row = ExecutionRow(
             execution_id=execution_id or secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
             msg_id=msg_id, source=source, state=ExecutionState.QUEUED, generation=self._s.core.generation,
-            code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(), created_at=self._s.world.clock.now(),
+            code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
+            created_at=round(self._s.world.clock.now(), 6),  # as it is shown, so that it can be searched for
             data={"key": key, "timeout_s": timeout_s, "silent": silent, "first": self._s.journal.last_index, **(about or {})},
         )  # fmt: skip
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code, schema=schema)
@@ -317,6 +319,7 @@ class Runs:
         row.data["trace"] = trace_of(self._s, run)
         self._count_failures(row.exit_reason)
         count(world.tally, row)
+        world.quotas.output(row.tenant, row.user, run.output_bytes)
         action = ex.next_action(run.e.exit_reason, self._failures)
         row.data["next_action"] = action
         log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **{name: row.data["trace"][name] for name in LOGGED}})

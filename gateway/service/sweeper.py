@@ -13,6 +13,7 @@ from dataclasses import asdict
 from itertools import groupby
 
 from ..domain.audit import Tag
+from ..domain.model import EndReason, SessionState
 from ..domain.retention import DAY_S, Due, Rows, StoredPath, cut, due_versions, only_marks
 from ..domain.trust import Seen, look
 from ..errors import SandglassError
@@ -69,6 +70,7 @@ class Sweeper:
         if not await self._tried("clock", lambda: self._believe(now)):
             return False
         for name, part in (
+            ("dormant sessions", lambda: self._dormant(now)),
             ("artifacts", lambda: self._versions(now)),
             ("journals", lambda: sweep_journals(self._gateway, now, BATCH)), ("rows", lambda: self._rows(now)),
             ("enabled users", lambda: self._world.records.forget_enabled(now - ENABLED_S)),
@@ -102,6 +104,18 @@ class Sweeper:
                 extra={"ahead_days": round((now - seen.wall) / DAY_S, 1), "held_days": round(seen.held_s / DAY_S, 2)},
             )
         return believed
+
+    async def _dormant(self, now: float) -> None:
+        kept_s = self._world.retention.dormant_s
+        if not kept_s:
+            return
+        for session in list(self._gateway.live.values()):
+            row = session.row
+            if session.core.state is SessionState.DORMANT and not session.runs.open and row.last_activity < cut(kept_s, now):
+                detail = {"reason": EndReason.RETENTION, "idle_days": round((now - row.last_activity) / DAY_S, 1)}
+                await self._world.records.add_audit(AuditRow(now, Tag.RETENTION_SESSION_END, row.tenant, row.user, row.session_id, detail))
+                if session.core.state is SessionState.DORMANT:  # nobody woke it while that was written
+                    session.effects.end(EndReason.RETENTION)
 
     # ------------------------------------------------------------------ stored versions
 

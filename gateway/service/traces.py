@@ -16,14 +16,14 @@ LOGGED = ("user", "tenant", "profile", "via", "generation", "exit_reason", "star
 
 
 def trace_of(s: LiveSession, run: Run) -> dict[str, Any]:
-    """``inputs``: what lies in ``in/``; ``given``: what this execution named itself, with the artifact's id."""
+    """``inputs``: hashes of what lies in ``in/``, without the names; ``given``: what this execution named itself, with the artifact's id."""
     row = run.row
     return {
         "user": row.user, "tenant": row.tenant, "code_sha256": row.code_sha256, "profile": s.profile.name,
         "network_policy": "none", "exit_reason": row.exit_reason, "generation": row.generation, "via": row.source,
         "started_at": row.started_at, "finished_at": row.finished_at, "output_bytes": run.output_bytes,
-        "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": dict(s.keeper.inputs),
-        "given": row.data.get("inputs", []),
+        "dropped_bytes": run.dropped_bytes, "cpu_s": row.data.get("cpu_s"), "inputs": sorted(set(s.keeper.inputs.values())),
+        "given": [{"artifact_id": i["artifact_id"], "sha256": i["sha256"]} for i in row.data.get("inputs", [])],
         **s.world.trace.get(s.profile.name, {}),
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain.files import PersistLimits
 from ..domain.model import Artifact, Profile
+from ..domain.quota import QuotaLimits
 from ..domain.retention import Retention
 from ..domain.transcript import Transcripts
 from ..ports import Clock, ObjectStore, Records
@@ -18,6 +19,7 @@ from .disposable import Disposables
 from .inspection import InspectionRules, Inspector
 from .pictures import Pictures
 from .pool import Pool
+from .quotas import Quotas
 from .sandboxes import Sandboxes
 from .storing import artifact_key
 from .tally import Tally
@@ -63,6 +65,8 @@ class World:
     caps: Caps = field(default_factory=Caps)
     keep: PersistLimits = field(default_factory=PersistLimits)
     trace: dict[str, dict[str, str]] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    """What users find installed in the image; empty: not known."""
     kernel_info: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Profile -> what its kernels answered last; the image is the same, so a session that only starts can answer with it."""
     retention: Retention = field(default_factory=Retention)
@@ -70,15 +74,18 @@ class World:
     check_user_quota: Callable[[LiveSession], None] = lambda session: None
     """Raises QuotaExceeded when this session's user may not have one more live sandbox."""
     inspection: InspectionRules = field(default_factory=InspectionRules)
+    quota_limits: QuotaLimits = field(default_factory=QuotaLimits)
     disposables: Disposables = field(init=False)
     inspector: Inspector = field(init=False)
     pictures: Pictures = field(init=False)
+    quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
         self.disposables = Disposables(self)
         apart = ArchiveSandbox(self.disposables, self.inspection.archives) if self.inspection.unpack_apart else None
         self.inspector = Inspector(self.records, self.store, self.tasks, self.journals.parent / "scratch", self.inspection, apart)
         self.pictures = Pictures(self, self.inspection.pictures)
+        self.quotas = Quotas(self.quota_limits, self.clock, self.tally)
 
     async def handed_out(self, artifact: Artifact) -> tuple[int, AsyncIterator[bytes]]:
         """Size and bytes of a stored file as a download gives them. Raises ArtifactRejected, Unavailable, NotFound."""

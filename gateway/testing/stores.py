@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from ..domain.paths import check_key
 from ..errors import Conflict, NotFound, SandglassError, StoreUnavailable
-from ..ports import AuditQuery, AuditRow, DeclarationRow, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
+from ..ports import AuditQuery, AuditRow, DeclarationRow, ExecutionQuery, ExecutionRow, NoticeRow, SandboxRow, SessionQuery, SessionRow
 from .cells import MemoryCells
 from .upkeep import MemoryUpkeep
 
@@ -164,6 +164,19 @@ class MemoryRecords(MemoryUpkeep, MemoryCells):
             if row.session_id == session_id and not (unfinished_only and row.state == ExecutionState.FINISHED)
         ]
         return [_copy(row) for row in _newest(found, limit)]
+
+    async def find_executions(self, query: ExecutionQuery) -> tuple[list[ExecutionRow], int | None]:
+        self._serve()
+        wanted = [
+            (place, row)
+            for place, row in enumerate(self._executions.values(), 1)
+            if (query.behind is None or place < query.behind)
+            and query.tenant in (None, row.tenant) and query.user in (None, row.user) and query.session_id in (None, row.session_id)
+            and (not query.reasons or row.exit_reason in query.reasons)
+            and (query.since is None or row.created_at >= query.since) and (query.until is None or row.created_at < query.until)
+        ][::-1]  # fmt: skip
+        page = wanted[: query.limit]
+        return [_copy(row) for _, row in page], page[-1][0] if len(page) == query.limit and page[-1][0] > 1 else None
 
     async def add_notice(self, row: NoticeRow) -> int:
         self._serve(row.session_id)

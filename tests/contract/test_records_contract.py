@@ -13,7 +13,7 @@ from gateway.backends.records import SqliteRecords
 from gateway.backends.records_lease import is_gone, make_owner
 from gateway.domain.model import Artifact, ExecutionState, SandboxState, SessionState
 from gateway.errors import Conflict
-from gateway.ports import AuditRow, DeclarationRow, ExecutionRow, NoticeRow, Records, SandboxRow, SessionQuery, SessionRow
+from gateway.ports import AuditRow, DeclarationRow, ExecutionQuery, ExecutionRow, NoticeRow, Records, SandboxRow, SessionQuery, SessionRow
 from gateway.testing.stores import MemoryRecords
 
 pytestmark = pytest.mark.asyncio
@@ -292,3 +292,40 @@ async def test_rows_of_a_session_that_is_not_there_are_refused(records: Records)
     ):
         with pytest.raises(Conflict):
             await attempt
+
+
+async def test_executions_of_everybody_are_searched_page_by_page(records: Records) -> None:
+    for name in ("s0", "s1", "s2"):
+        await records.put_session(session(name))
+    words = ("ok", "timeout", "", "code_error")
+    rows = [
+        execution(f"x{i}", f"s{i % 3}", tenant=f"t{i % 2}", user="ab"[i % 4 > 1], exit_reason=words[i % 4], created_at=100.0 + i, data={"n": i})
+        for i in range(14)
+    ]  # fmt: skip
+    for row in rows:
+        await records.put_execution(row)
+    await records.put_execution(replace(rows[5], exit_reason="ok"))
+    rows[5].exit_reason = "ok"
+
+    async def found(**wanted: object) -> list[str]:
+        ids: list[str] = []
+        behind: int | None = None
+        while True:
+            page, behind = await records.find_executions(ExecutionQuery(behind=behind, limit=2, **wanted))  # type: ignore[arg-type]
+            assert len(page) <= 2 and all(row in rows for row in page)
+            ids += [row.execution_id for row in page]
+            if behind is None:
+                return ids
+
+    def right(keep: object) -> list[str]:
+        return [row.execution_id for row in reversed(rows) if keep(row)]  # type: ignore[operator]
+
+    assert await found() == right(lambda r: True)
+    assert await found(tenant="t1") == right(lambda r: r.tenant == "t1")
+    assert await found(tenant="t1", user="b") == right(lambda r: r.tenant == "t1" and r.user == "b") != []
+    assert await found(session_id="s2", tenant="t0") == right(lambda r: r.session_id == "s2" and r.tenant == "t0") != []
+    assert await found(reasons=("timeout", "code_error")) == right(lambda r: r.exit_reason in ("timeout", "code_error"))
+    assert await found(since=104.0, until=109.0) == ["x8", "x7", "x6", "x5", "x4"]
+    assert await found(since=104.0, until=109.0, reasons=("ok",)) == ["x8", "x5", "x4"]
+    assert await found(since=1.0, until=100.0) == [] and await found(since=114.0) == [] and await found(user="nobody") == []
+    assert await found(until=1e12, since=113.0) == ["x13"]

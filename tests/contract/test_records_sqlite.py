@@ -18,10 +18,11 @@ import pytest_asyncio
 
 from gateway.backends.records import SqliteRecords, make_owner
 from gateway.backends.records_db import Database
+from gateway.backends.records_executions import _where
 from gateway.backends.records_lease import is_gone
 from gateway.backends.records_schema import MIGRATIONS
 from gateway.errors import BadRequest, RecordsUnavailable
-from gateway.ports import SessionRow
+from gateway.ports import ExecutionQuery, ExecutionRow, SessionRow
 
 pytestmark = pytest.mark.asyncio
 
@@ -244,3 +245,28 @@ async def test_whether_an_owner_is_gone() -> None:
     for odd in ("", "somebody", "a/b/c/d", "a/b/-1/d/e"):
         assert not is_gone(odd, asking)
         assert not is_gone(other(**dead), odd)
+
+
+async def test_a_search_for_executions_reads_so_many_rows_at_a_time_through_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.backends.records_executions.LOOK_AT", 5)
+    records = SqliteRecords(tmp_path / "records.db")
+    await records.open()
+    await records.put_session(SessionRow("s1", "t1", "alice", "", "gvisor", "active", 1, 1.0, 1.0))
+    for i in range(12):
+        reason = "timeout" if i == 1 else "ok"
+        await records.put_execution(ExecutionRow(f"x{i}", "s1", "t1", "alice", "m", "rest", "finished", 1, "c", float(i), exit_reason=reason))
+    pages, behind = [], None
+    while True:
+        page, behind = await records.find_executions(ExecutionQuery(tenant="t1", user="alice", reasons=("timeout",), behind=behind))
+        pages.append([row.execution_id for row in page])
+        if behind is None:
+            break
+    assert pages == [[], [], ["x1"]]
+    for query, index in (
+        (ExecutionQuery(tenant="t1", user="alice"), "executions_owner"), (ExecutionQuery(session_id="s1", tenant="t1"), "executions_session"),
+        (ExecutionQuery(tenant="t1"), "INTEGER PRIMARY KEY"), (ExecutionQuery(), "INTEGER PRIMARY KEY"),
+    ):  # fmt: skip
+        clause, given = _where(query)
+        plan = str(records._db.all(f"EXPLAIN QUERY PLAN SELECT seq FROM executions {clause} AND seq BETWEEN 1 AND 9 ORDER BY seq DESC", given))
+        assert index in plan and "TEMP B-TREE" not in plan, plan
+    await records.close()

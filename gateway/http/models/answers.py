@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...domain.model import ExecutionState, ExitReason, NoticeKind, SessionState
+from ...domain.quota import Quota, Scope
 from ...domain.rebuild import RebuildState
 from ..errors import STATUS
 
@@ -38,6 +39,17 @@ class Problem(Open):
     retry_after: float | None = Field(None, description="Seconds; absent where trying again does not help")
 
 
+class Used(Answer):
+    """A quota that has a limit."""
+
+    quota: Quota
+    scope: Scope
+    used: int
+    limit: int
+    period_s: float | None = Field(description="Null: of what is held at once")
+    full_at: Time | None = Field(description="When nothing of it is used any more")
+
+
 class Me(Answer):
     user: str
     tenant: str
@@ -46,6 +58,7 @@ class Me(Answer):
     expires_at: Time | None
     frame_url: str
     server_time: Time
+    quotas: list[Used]
 
 
 class Profile(Answer):
@@ -193,6 +206,7 @@ class Execution(Open):
     stderr: str = ""
     results: list[Result] = []
     error: CodeError | None = None
+    advice: Json | None = Field(None, description="What to do after anything but `ok`")
     notices: list[Notice] = []
 
 
@@ -380,6 +394,29 @@ class AdminSessionDetail(AdminSession):
 
 class Audit(Answer):
     audit: list[AuditEntry]
+    next: str | None
+
+
+class Trace(Open):
+    """Facts and hashes of an execution: no code, no output, no names."""
+
+    execution_id: str
+    session_id: str
+    tenant: str
+    user: str
+    source: Source
+    state: ExecutionState
+    generation: int
+    code_sha256: str
+    exit_reason: ExitReason | None
+    next_action: str | None
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class Traces(Answer):
+    executions: list[Trace]
     next: str | None
 
 

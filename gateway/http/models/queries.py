@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ...domain.model import EndReason, SessionState
+from ...domain.model import EndReason, ExitReason, SessionState
 from ..paging import MAX_CURSOR_CHARS, MAX_LIMIT
 from .base import Query
 
@@ -95,5 +95,16 @@ class Audit(Query):
     session: Text | None = None
     tag: Text | None = Field(None, description="`admin:session:end`, or a beginning that ends in `:`.")
     since: Time | None = Field(None, description="Then or later (RFC 3339).")
+    cursor: Annotated[int, BeforeValidator(_whole), Field(ge=0)] | None = Field(None, description="The `next` of the page before.")
+    limit: Limit = 200
+
+
+class AdminExecutions(Query):
+    tenant: Text | None = Field(None, description="An admin's of the platform.")
+    user: Text | None = None
+    session: Text | None = None
+    reason: str | None = Field(None, description=f"Some of {', '.join(ExitReason)}; several with commas.")
+    since: Time | None = Field(None, description="Asked for then or later (RFC 3339).")
+    until: Time | None = Field(None, description="Asked for before (RFC 3339).")
     cursor: Annotated[int, BeforeValidator(_whole), Field(ge=0)] | None = Field(None, description="The `next` of the page before.")
     limit: Limit = 200

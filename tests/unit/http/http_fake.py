@@ -22,7 +22,7 @@ from gateway.errors import (
     Unauthenticated,
 )
 from gateway.jsonio import dumps
-from gateway.ports import AuditQuery, SessionQuery
+from gateway.ports import AuditQuery, ExecutionQuery, SessionQuery
 from gateway.protocol import jupyter
 from gateway.service.api import Json, Sink
 from gateway.service.attachments import Attachments, Reader
@@ -300,6 +300,9 @@ class FakeGateway:
         listed = [{"name": n, "available": a, "display_name": f"Python ({n})"} for n, a in available.items()]
         return {"profiles": listed, "default": "gvisor"}
 
+    def usage(self, principal: Principal) -> list[Json]:
+        return []
+
     async def artifact(self, principal: Principal, artifact_id: str) -> tuple[Json, AsyncIterator[bytes]]:
         if artifact_id != "a1":
             raise NotFound("There is no such artifact.")
@@ -333,6 +336,9 @@ class FakeOversight:
         return session.to_json()
 
     async def audit(self, admin: Principal, query: AuditQuery) -> tuple[list[Json], int | None]:
+        return [], None
+
+    async def executions(self, admin: Principal, query: ExecutionQuery) -> tuple[list[Json], int | None]:
         return [], None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from gateway.backends.records import SqliteRecords
 from gateway.clock import SystemClock
 from gateway.domain.model import Lifetimes, Limits, Principal, Profile
+from gateway.domain.quota import QuotaLimits
 from gateway.protocol import jupyter
 from gateway.service.access import Access
 from gateway.service.adoption import Adoption
@@ -76,12 +77,16 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 class Rig:
     """``runtime``, ``store`` and the state directory outlive a gateway, as an engine and a disk do."""
 
-    def __init__(self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None, store: Any = None) -> None:
+    def __init__(
+        self, path: Path, *, lifetimes: Lifetimes, limits: Limits, target: int = 0, caps: Caps | None = None, store: Any = None,
+        quotas: QuotaLimits | None = None,
+    ) -> None:  # fmt: skip
         self.path = path
         self.clock = SystemClock()
         self.runtime = FakeRuntime(self.clock)
         self.store: Any = store or MemoryStore()
         self.lifetimes, self.limits, self.target, self.caps = lifetimes, limits, target, caps or Caps()
+        self.quotas = quotas or QuotaLimits()
         self.epoch = 0
 
     def make_records(self) -> Any:
@@ -102,8 +107,9 @@ class Rig:
         )  # fmt: skip
         world = World(
             self.clock, self.records, self.store, self.tasks, Deadlines(self.clock), sandboxes, pool, {"container": profile},
-            self.path / "journals", self.caps,
+            self.path / "journals", self.caps, quota_limits=self.quotas,
         )  # fmt: skip
+        await world.quotas.load(self.records)
         self.gateway = Gateway(world, default_profile="container", problems={})
         self.adoption = Adoption(self.gateway, instance)
         await self.adoption.load()

@@ -79,7 +79,7 @@ async def test_inputs_are_there_before_the_run_and_stand_in_the_trace(tmp_path: 
         assert result["exit_reason"] == "ok" and result["inputs"][0]["path"] == "in/two.csv"
         assert b"".join([c async for c in access.read_file("in/two.csv")]) == b"a,b\n1"
         row = await r.records.get_execution(result["execution_id"])
-        assert row is not None and row.data["trace"]["inputs"] == {"in/two.csv": sha256(b"a,b\n1")}
+        assert row is not None and row.data["trace"]["inputs"] == [sha256(b"a,b\n1")]
         assert [g["artifact_id"] for g in row.data["trace"]["given"]] == [made["artifact_id"]]
         bad: list[tuple[Any, type[Exception]]] = [
             ([("nonesuch", "x.csv")], NotFound), ([(made["artifact_id"], "out/x.csv")], PathRefused), ([(made["artifact_id"], "../x")], PathRefused),
