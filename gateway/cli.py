@@ -1,4 +1,4 @@
-"""The command line: ``sandglass serve | token | doctor | stop``."""
+"""The command line: ``sandglass serve | run | sessions | token | doctor | stop``."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def token(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
+    """``command``: the one that is called."""
     parser = argparse.ArgumentParser(
         prog="sandglass",
         description="A stateful session kernel gateway: each user a Jupyter kernel in a sandbox of their own that runs out like a sandglass.",
@@ -107,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("serve", help="find or start an engine, make the kernel image, and serve until Ctrl-C")
     one.set_defaults(run=serve)
+    one = commands.add_parser("run", help="run a script in a session of a running gateway; its exit status says how it ended (docs/agents.md)")
+    _of_terminal(one, "run", command)
+    one = commands.add_parser("sessions", help="list your sessions on a running gateway")
+    _of_terminal(one, "sessions", command)
     one = commands.add_parser("token", help="print a token (with the development key only)")
     one.add_argument("--user", required=True, help="the token's subject")
     one.add_argument("--tenant", default="default", help="the user's tenant (default: default)")
@@ -118,6 +123,16 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("stop", help="stop the gateway that runs on this state directory, in order")
     one.set_defaults(run=stop)
     return parser
+
+
+def _of_terminal(parser: argparse.ArgumentParser, name: str, called: str) -> None:
+    """A command that is a client of a gateway: loaded only when it is called, since ``serve`` needs no client."""
+    if name == called:
+        from .terminal import run, sessions, where
+
+        (run.add_options if name == "run" else sessions.add_options)(parser)
+        where.add_who(parser)
+        parser.set_defaults(run=run.run if name == "run" else sessions.sessions)
 
 
 def stop(_: argparse.Namespace) -> int:
@@ -138,7 +153,8 @@ def stop(_: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(argv[0] if argv else "").parse_args(argv)
     try:
         code: int = arguments.run(arguments)
         return code

@@ -36,6 +36,8 @@ _HEADER_SAFE = re.compile(rb"[!-~]+")
 _JWKS_FILE = "SANDGLASS_JWT_JWKS_FILE"
 _OURS = "SANDGLASS_"
 _TESTS = "SANDGLASS_TEST_"
+_CLIENTS = frozenset({"SANDGLASS_URL", "SANDGLASS_TOKEN"})
+"""What clients read: of a gateway's own no setting, and no mistake in its environment."""
 
 
 class ConfigError(ValueError):
@@ -207,7 +209,7 @@ def _s3_contradictions(s3: S3Settings) -> Iterator[str]:
 
 def _typos(env: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(env):
-        if name.startswith(_OURS) and not name.startswith(_TESTS) and name not in NAMES:
+        if name.startswith(_OURS) and not name.startswith(_TESTS) and name not in NAMES and name not in _CLIENTS:
             near = difflib.get_close_matches(name, NAMES, 1, 0.75)
             yield f"{name} is no setting of ours and has no effect" + (f"; is {near[0]} meant?" if near else "")
 

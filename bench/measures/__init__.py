@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..lab import Lab
-from . import execute, fakes, files, flood, idle, lifetimes, output, payload, refill, start
+from . import agents, execute, fakes, files, flood, idle, lifetimes, output, payload, refill, start
 
 
 @dataclass(frozen=True)
@@ -40,4 +40,5 @@ MEASURES: list[tuple[str, Measure]] = [
     ("idle", Measure(idle.sandbox)),
     ("flood", Measure(flood.neighbour)),
     ("refill", Measure(refill.neighbour)),
+    ("agents", Measure(agents.queue)),
 ]
