@@ -164,7 +164,8 @@ class Sandglass:
         body = {"code": code} | {key: value for key, value in given.items() if value is not None}
         answer = await self._ours.json(
             "POST", f"{self._root}/executions", body, params={"wait": f"{wait_s:g}"} if wait_s else None, answer_s=wait_s + 60.0,
-            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex}, repeat=idempotency_key is not None or self._keyed, patience_s=patience_s,
+            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex}, repeat=idempotency_key is not None or self._keyed,
+            patience_s=patience_s,
         )  # fmt: skip
         return self._ran(answer)
 

@@ -31,8 +31,9 @@ class Gateway:
     """``patience_s``: for how long a request is tried again while the gateway is away or says to come back later."""
 
     def __init__(
-        self, url: str | None = None, token: Token | None = None, *, patience_s: float = PATIENCE_S, transport: httpx2.AsyncBaseTransport | None = None
-    ) -> None:
+        self, url: str | None = None, token: Token | None = None, *, patience_s: float = PATIENCE_S,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:  # fmt: skip
         self._transport = Transport(*address(url, token), patience_s=patience_s, transport=transport)
 
     async def __aenter__(self) -> Self:

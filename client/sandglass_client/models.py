@@ -232,7 +232,8 @@ class Execution:
             word(value.get("execution_id")), Session.of(members(value.get("session"))), generation=number(value.get("generation")),
             results=many(value.get("results"), Output.of), value=value.get("value"), error=CodeError.of(error) if isinstance(error, dict) else None,
             files=many(value.get("files"), dict), truncated=Truncated.of(value.get("truncated")), notices=many(value.get("notices"), Notice.of),
-            hints=tuple(hints) if isinstance(hints, list) else (), resources=members(value.get("resources")), rejected=members(value.get("rejected")) or None,
+            hints=tuple(hints) if isinstance(hints, list) else (), resources=members(value.get("resources")),
+            rejected=members(value.get("rejected")) or None,
             retry_after=seconds(value.get("retry_after")), raw=value, **texts, **counts,
         )  # fmt: skip
 

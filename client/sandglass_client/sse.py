@@ -28,8 +28,6 @@ class Parser:
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that this piece completes."""
-        if not self._begun and chunk:
-            chunk, self._begun = chunk.removeprefix(b"\xef\xbb\xbf"), True
         if self._after_cr and chunk.startswith(b"\n"):
             chunk, self._after_cr = chunk[1:], False  # the second half of a line's end
         if not chunk:
@@ -41,6 +39,8 @@ class Parser:
             self._parts.append(chunk)  # a long line comes in many pieces: joined once
             return []
         *lines, rest = b"".join((*self._parts, chunk)).split(b"\n")
+        if not self._begun:
+            lines[0], self._begun = lines[0].removeprefix(b"\xef\xbb\xbf"), True
         self._parts = [rest] if rest else []
         found = []
         for line in lines:

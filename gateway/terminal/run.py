@@ -104,8 +104,8 @@ class Running:
         assert me is not None
         a, progress = self._arguments, self._progress
         s = sg.Sandglass(
-            url, token, session_id=a.session, profile=a.profile, name=a.name or ("stdin" if a.script == "-" else Path(a.script).name), keep=a.keep or bool(a.session),
-            patience_s=a.patience, on_notice=self._notice,
+            url, token, session_id=a.session, profile=a.profile, name=a.name or ("stdin" if a.script == "-" else Path(a.script).name),
+            keep=a.keep or bool(a.session), patience_s=a.patience, on_notice=self._notice,
         )  # fmt: skip
         loop.add_signal_handler(signal.SIGINT, self._ctrl_c, s, me)
         self._tasks.spawn(progress.tick(), "progress")

@@ -82,8 +82,9 @@ def test_ctrl_c_interrupts_the_cell(gateway: Gateway, session: str) -> None:
     code = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
     arguments = [*command(), "run", "-", "--session", session, *USER]
     with subprocess.Popen(
-        arguments, env=gateway.environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as child:
+        arguments, env=gateway.environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as child:  # fmt: skip
         assert child.stdin is not None and child.stdout is not None
         child.stdin.write(code)
         child.stdin.close()

@@ -79,6 +79,6 @@ def test_the_table_of_sessions() -> None:
                      max_deadline=now.replace(hour=14), variables=(sg.Variable("df"),))  # fmt: skip
     two = sg.Session("s2", "ended", 3, "b", "container", reason="idle_timeout", lost_variables=(sg.Variable("x"), sg.Variable("y")))
     head, first, second = table([one, two], everyone=False)
-    assert head.split() == "SESSION NAME PROFILE STATE GEN ENDS IF IDLE ENDS AT MOST VARIABLES".split()
+    assert head.split() == ["SESSION", "NAME", "PROFILE", "STATE", "GEN", "ENDS", "IF", "IDLE", "ENDS", "AT", "MOST", "VARIABLES"]
     assert first.split("  ")[0] == "s1" and "with?[2Jtricks" in first and "in 20 min" in first and "in 4 h" in first and first.endswith("df")
     assert "ended (idle_timeout)" in second and second.endswith("lost: x, y")
