@@ -76,7 +76,7 @@ async def test_files(gateway: Gateway, tmp_path: Path) -> None:
             await s.upload(data, "big é%.bin")
         await s.upload(b"two", "note.txt", overwrite=True)
         with pytest.raises(sg.ArtifactRejected) as refused:
-            await s.upload(b"\x89PNG\r\n\x1a\n" + bytes(64), "table.csv")
+            await s.upload(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(20_000), "table.csv")
         assert refused.value.extra["rule"] == "type_mismatch"
         with pytest.raises(sg.PathRefused):
             await s.declare("/etc/*")
