@@ -86,4 +86,3 @@ async def _into(transport: Transport, path: str, file: IO[bytes]) -> str:
         except httpx2.TransportError as error:
             raise unreachable(error, sent=True) from error
     return digest.hexdigest()
-

@@ -214,4 +214,3 @@ class Running:
             await s.cancel(self._execution_id)
         except sg.SandglassError as error:
             self._progress.tell(f"it could not be interrupted: {error.detail}")
-
