@@ -60,6 +60,12 @@ class Lab:
         state = self.state
         return self.gateway() if state else self._server("plain", lambda: start_gateway(self.docker_host, self.image, SANDGLASS_CPUS="1"))
 
+    def small_gateway(self, sandboxes: int) -> Server:
+        """With room for few sandboxes, and little in each."""
+        settings = {"SANDGLASS_SANDBOXES": str(sandboxes), "SANDGLASS_CPUS": "1", "SANDGLASS_MEMORY": "512MiB", "SANDGLASS_WORKSPACE": "64MiB",
+                    "SANDGLASS_INPUTS": "64MiB", "SANDGLASS_UPLOAD": "16MiB", "SANDGLASS_JOURNAL": "16MiB"}  # fmt: skip
+        return self.gateway() if self.state else self._server("small", lambda: start_gateway(self.docker_host, self.image, **settings))
+
     def peer(self) -> Server:
         return self._server(PEER, lambda: start_peer(PEER, tuned=False))
 

@@ -1,17 +1,15 @@
-"""The command line: ``sandglass serve | mcp | token | doctor | stop``."""
+"""The command line: ``sandglass serve | run | sessions | mcp | token | doctor | stop``."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
-import getpass
 import logging
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from . import __version__, doctor, local
@@ -21,9 +19,9 @@ from .domain.scopes import Scope
 from .errors import SandglassError
 from .main import Server, Started, run_file
 from .service import garbage
+from .terminal import where
 
 OPEN_FILES = 1_048_576
-TOKEN_S = 12 * 3600.0
 
 
 def say(line: str) -> None:
@@ -108,44 +106,14 @@ def mcp(arguments: argparse.Namespace) -> int:
     from .mcp import proxy  # here, because nothing else of the command line needs the SDK
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="sandglass: %(message)s")
-    url, token = _gateway(arguments)
+    url, token = where.where(arguments, os.environ)
+    token()  # one that cannot be made is said before anything is promised
     asyncio.run(proxy.serve(url, token, arguments.session))
     return 0
 
 
-def _gateway(arguments: argparse.Namespace) -> tuple[str, Callable[[], str]]:
-    """The gateway's address, and what makes a token for it: given in the environment, else of the one that runs on this state directory."""
-    url, given = os.environ.get("SANDGLASS_URL", ""), os.environ.get("SANDGLASS_TOKEN", "")
-    if url and not given:
-        raise ConfigError("SANDGLASS_URL is set, so SANDGLASS_TOKEN must be, too: a token that this gateway takes")
-    settings = Settings.from_env(os.environ)
-    url = url or str(run_file(settings.state).get("url", ""))
-    if not url:
-        raise ConfigError(f"no gateway runs on {settings.state}: start one (sandglass serve), or set SANDGLASS_URL and SANDGLASS_TOKEN")
-    if given:
-        return url, lambda: given
-    made: tuple[float, str] | None = None
-
-    def token() -> str:
-        """Made anew at half of its time: a proxy may run for days."""
-        nonlocal made
-        now = SystemClock().now()
-        if made is None or now > made[0]:
-            made = now + TOKEN_S / 2, settings.auth.issue_dev_token(arguments.user, arguments.tenant, ["user"], TOKEN_S, now)
-        return made[1]
-
-    token()  # one that cannot be made is said before anything is promised
-    return url, token
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a uid without a name
-        return "user"
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
+    """``command``: the one that is called."""
     parser = argparse.ArgumentParser(
         prog="sandglass",
         description="A stateful session kernel gateway: each user a Jupyter kernel in a sandbox of their own that runs out like a sandglass.",
@@ -155,10 +123,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("serve", help="find or start an engine, make the kernel image, and serve until Ctrl-C")
     one.set_defaults(run=serve)
+    one = commands.add_parser("run", help="run a script in a session of a running gateway; its exit status says how it ended (docs/agents.md)")
+    _of_terminal(one, "run", command)
+    one = commands.add_parser("sessions", help="list your sessions on a running gateway")
+    _of_terminal(one, "sessions", command)
     one = commands.add_parser("mcp", help="an MCP server on standard input and output, in front of a running gateway (docs/mcp.md)")
     one.add_argument("--session", default="", help="the session that calls mean which name none (default: mcp)")
-    one.add_argument("--user", default=_me(), help="with the development key: whose sessions (default: %(default)s)")
-    one.add_argument("--tenant", default="default", help="with the development key: the user's tenant (default: %(default)s)")
+    where.add_who(one)
     one.set_defaults(run=mcp)
     one = commands.add_parser("token", help="print a token (with the development key only)")
     one.add_argument("--user", required=True, help="the token's subject")
@@ -175,6 +146,16 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("stop", help="stop the gateway that runs on this state directory, in order")
     one.set_defaults(run=stop)
     return parser
+
+
+def _of_terminal(parser: argparse.ArgumentParser, name: str, called: str) -> None:
+    """A command that is a client of a gateway: loaded only when it is called, since ``serve`` needs no client."""
+    if name == called:
+        from .terminal import run, sessions
+
+        (run.add_options if name == "run" else sessions.add_options)(parser)
+        where.add_who(parser)
+        parser.set_defaults(run=run.run if name == "run" else sessions.sessions)
 
 
 def stop(_: argparse.Namespace) -> int:
@@ -195,7 +176,8 @@ def stop(_: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(argv[0] if argv else "").parse_args(argv)
     try:
         code: int = arguments.run(arguments)
         return code

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..lab import Lab
-from . import abuse, agent, execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
+from . import abuse, agent, agents, execute, fakes, files, flood, idle, lifetimes, looked_into, output, payload, refill, start
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,5 @@ MEASURES: list[tuple[str, Measure]] = [
     ("attacks", Measure(abuse.resources)),
     ("outputattacks", Measure(abuse.outputs)),
     ("refill", Measure(refill.neighbour)),
+    ("agents", Measure(agents.queue)),
 ]
