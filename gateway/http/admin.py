@@ -35,8 +35,8 @@ class Admin(Authenticated):
 
     scope = "admin"
 
-    def prepare(self) -> None:
-        super().prepare()
+    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+        await super().prepare()
         if not self.caller.is_tenant_admin:
             raise Forbidden("This is for admins.")
 

@@ -13,7 +13,7 @@ from ..domain.model import Principal
 from ..errors import BadRequest, SandglassError, Unauthenticated
 from ..service.api import GatewayFacade, SessionFacade
 from . import errors
-from .auth import COOKIE, authenticate, require_scope
+from .auth import COOKIE, authenticate, learn_keys, require_scope
 from .body import Field, parse_object
 from .deps import Deps
 from .gate import Connection
@@ -138,9 +138,14 @@ class Authenticated(Base):
     scope = ""
     query_token_methods: tuple[str, ...] = ("GET", "HEAD")
 
-    def prepare(self) -> None:
-        method = self.request.method or ""
-        caller = authenticate(self.request, self.deps, query=method in self.query_token_methods)
+    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+        query = (self.request.method or "") in self.query_token_methods
+        try:
+            caller = authenticate(self.request, self.deps, query=query)
+        except Unauthenticated:
+            if not await learn_keys(self.request, self.deps, query=query):
+                raise
+            caller = authenticate(self.request, self.deps, query=query)
         self.principal = caller.principal
         self.by_cookie = caller.by == "cookie"
         self.deps.presence.enter(self)

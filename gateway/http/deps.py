@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from ..domain.model import Principal
+from ..domain.sensitive import Screens
 from ..ports import Clock
 from ..service.tally import Tally
 from ..service.tasks import Tasks
@@ -21,6 +22,14 @@ from .presence import Presence
 class Tokens(Protocol):
     def verify(self, token: str) -> Principal:
         """Check a bearer token. Raises Unauthenticated (also for an expired one)."""
+        ...
+
+
+class Keys(Protocol):
+    """Keys of an identity provider that changes them."""
+
+    async def learn(self, token: str) -> bool:
+        """Whether it was asked for a key that this token names: check it again then. Raises Unavailable."""
         ...
 
 
@@ -101,6 +110,8 @@ class Deps:
     presence: Presence = field(default_factory=Presence)
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
+    screens: Screens = field(default_factory=Screens)
+    keys: Keys | None = None
     figures: Figures | None = None
     recorded: Callable[[], Awaitable[None]] = _nothing_to_record
     """Returns when revocations are recorded."""

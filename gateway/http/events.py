@@ -9,6 +9,7 @@ from functools import partial
 
 from tornado import iostream
 
+from ..domain.sensitive import NOTHING, Screen
 from ..errors import BadRequest
 from ..service.api import SessionFacade
 from ..service.journal import Entry
@@ -27,8 +28,9 @@ _BYE = {"session_ended": "session_ended", "unauthenticated": "unauthenticated"}
 class EventSink:
     """Collects what the service delivers; the handler's loop writes it out as fast as the client reads."""
 
-    def __init__(self, session: SessionFacade, cache: ByteCache) -> None:
+    def __init__(self, session: SessionFacade, cache: ByteCache, screen: Screen = NOTHING) -> None:
         self._session = session
+        self._screen = screen
         self._cache = cache
         self._pending: list[bytes] = []
         self._wake = asyncio.Event()
@@ -45,7 +47,7 @@ class EventSink:
         if self.flow.lost:
             raise ConnectionResetError("the client went away")
         key = ("event", self._session.session_id, entry.index)
-        self.push(self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of))).data)
+        self.push(self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of, self._screen))).data)
         return self.flow.queued
 
     async def flushed(self) -> None:
@@ -91,7 +93,7 @@ class EventsHandler(Authenticated):
         require_scope(self.caller, "results:read")
         after = self._after()
         session = await self.session_of(session_id)
-        sink = self.sink = EventSink(session, self.deps.converted)
+        sink = self.sink = EventSink(session, self.deps.converted, self.deps.screens.of(self.caller.tenant))
         sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
         attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
         # The page renews its cookie, so its stream comes back with a fresh one, or is told 401 then.

@@ -20,7 +20,7 @@ from .api import Attachment, Sink
 from .document import Document
 from .keeping import read_sandbox
 from .live import LiveSession
-from .outputs import collect
+from .outputs import collect, presented
 from .sandboxes import Sandbox
 from .telling import notice_json
 from .uploads import Upload
@@ -167,7 +167,8 @@ class Access:
         row, run = await self._s.runs.find(execution_id)
         value = self._s.runs.to_json(row, run)
         if outputs:
-            value |= collect(self._s.journal, row.msg_id, row.data.get("first", 0), row.data.get("last"))
+            found = collect(self._s.journal, row.msg_id, row.data.get("first", 0), row.data.get("last"))
+            value |= presented(found, self._s.world.screens.of(self._s.row.tenant))
             left_out = value.pop("bytes_left_out")
             if left_out:
                 value["truncated"] = (value["truncated"] or {"bytes_dropped": 0, "messages_dropped": 0}) | {"bytes_left_out": left_out}
