@@ -1,7 +1,7 @@
 """Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
 
-from .kept import KeptRevocations
 from .jwks import ProviderKeys
+from .kept import KeptRevocations
 from .keys import BadKey
 from .links import Links
 from .pages import Pages, PageSessions, Tickets

@@ -46,6 +46,8 @@ class ProviderKeys:
         self._unknown: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = self._answered_at = float("-inf")
+        self._good = False
+        """What the last question brought."""
         self.questions = 0
 
     @property
@@ -54,10 +56,9 @@ class ProviderKeys:
 
     async def keep_fresh(self) -> None:
         """Ask again and again, sooner after a failure. For a task of the gateway's, after a first ``ask``."""
-        good = self._answered_at >= self._asked_at
         while True:
-            await asyncio.sleep(self._refresh_s if good else min(AGAIN_S, self._refresh_s))
-            good = await self.ask()
+            await asyncio.sleep(self._refresh_s if self._good else min(AGAIN_S, self._refresh_s))
+            await self.ask()
 
     async def learn(self, token: str) -> bool:
         """Whether asking the provider may let this token pass, and it was asked: check the token again then.
@@ -92,7 +93,7 @@ class ProviderKeys:
             self._asking.add_done_callback(self._asked)
         asking = self._asking
         await asyncio.wait({asking})  # whoever leaves takes nobody's answer along
-        return self._answered_at >= self._asked_at
+        return self._good
 
     def _asked(self, _: asyncio.Task[None]) -> None:
         self._asking = None
@@ -100,6 +101,7 @@ class ProviderKeys:
     async def _ask(self) -> None:
         self._asked_at = self._clock.boottime()
         self.questions += 1
+        self._good = False
         try:
             text = (await self._fetch()).decode("utf-8")
             keys = tuple(key for key in parse_jwks(text) if key.algorithm in self._algorithms)
@@ -111,7 +113,7 @@ class ProviderKeys:
                 log.critical("the identity provider gave no keys for a day; its last ones serve no longer")
                 self._take(())
             return
-        self._answered_at = self._clock.boottime()
+        self._answered_at, self._good = self._clock.boottime(), True
         if {(key.algorithm, key.kid) for key in keys} != self._kids:
             log.info("the identity provider's keys changed", extra={"keys": len(keys)})
         self._take(keys)

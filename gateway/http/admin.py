@@ -35,7 +35,7 @@ class Admin(Authenticated):
 
     scope = "admin"
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+    async def prepare(self) -> None:
         await super().prepare()
         if not self.caller.is_tenant_admin:
             raise Forbidden("This is for admins.")

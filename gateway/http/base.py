@@ -138,7 +138,7 @@ class Authenticated(Base):
     scope = ""
     query_token_methods: tuple[str, ...] = ("GET", "HEAD")
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+    async def prepare(self) -> None:
         query = (self.request.method or "") in self.query_token_methods
         try:
             caller = authenticate(self.request, self.deps, query=query)

@@ -72,7 +72,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     # -- the handshake: everything that can be refused is refused here, in JSON
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+    async def prepare(self) -> None:
         await super().prepare()
         if not same_origin(self.request, self.deps, required=False):
             raise Forbidden("A websocket from this origin is not admitted.")

@@ -74,7 +74,7 @@ class FileHandler(Downloading):
     _incoming: Incoming | None = None
     _stored: asyncio.Task[Json | Exception] | None = None
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+    async def prepare(self) -> None:
         await super().prepare()
         require_scope(self.caller, "files:read" if self.request.method in ("GET", "HEAD") else "files:write")
         if _BAD_ESCAPE.search(self.request.path):

@@ -14,7 +14,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class MetricsHandler(Base):
     """By the Authorization header alone: a platform admin's token, or the scrape token, which opens nothing else."""
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
+    async def prepare(self) -> None:
         token = header_token(self.request)
         if not token:
             raise Unauthenticated("A token is needed: 'Authorization: Bearer TOKEN', of an admin of the platform or SANDGLASS_METRICS_TOKEN.")

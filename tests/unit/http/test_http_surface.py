@@ -23,7 +23,7 @@ BODIES: dict[str, Any] = {
     "/extend": {"seconds": 1, "reason_text": "r"},
     "/release": {"confirm": True, "reason_text": "r"},
 }
-BODIES |= dict.fromkeys(("/end", "/disable", "/end-sessions"), {"reason_text": "r"})
+BODIES |= {end: {"reason_text": "r"} for end in ("/end", "/disable", "/end-sessions")}
 QUERIES = {"/declarations": "?pattern=out/**"}
 
 
