@@ -50,7 +50,7 @@ RULES = (
     _rule("api_key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "AKIA", "ASIA"),
     _rule("api_key", r"\bAIza[0-9A-Za-z_-]{35}", "AIza"),
     _rule("api_key", r"\bsk-[A-Za-z0-9_-]{32}", "sk-"),
-    _rule("password", r"(?i:\b(?:password|passwd|secret|api[_-]?key|access[_-]?key)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)[^\s\"'<>{}]{8}",
+    _rule("password", r"(?i:(?<![a-z])(?:password|passwd|secret|api[_-]?key|access[_-]?key)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)[^\s\"'<>{}]{8}",
           "assword", "ASSWORD", "asswd", "ASSWD", "ecret", "ECRET", "key", "KEY", "Key"),
     _rule("password", r"\b[a-z][a-z0-9+.-]{1,20}://[^/\s:@]{1,200}:[^/\s@]{3,200}@[A-Za-z0-9\[]", "://"),
     _rule("host_path", r"(?:^|[\s\"'=:(,])/(?:home/|root/|Users/|var/lib/(?:docker|containerd|kubelet)|(?:var/)?run/(?:docker|containerd)|"
