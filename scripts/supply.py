@@ -30,7 +30,9 @@ LOCKS = {"gateway": ROOT / "requirements.lock", "image": ROOT / "kernel-image" /
 DEBIAN = ROOT / "kernel-image" / "packages.txt"
 SUITE = "trixie"
 STALE_DAYS = 31
-_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]*))?")
+_ELSEWHERE = re.compile(r"(sys_platform|platform_system|os_name) == '(win32|Windows|nt|darwin|Darwin|emscripten|cygwin)'")
+"""Markers of packages that no Linux machine installs; anything with ``or`` is taken for one that it may."""
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 Json = dict[str, Any]
 
@@ -53,10 +55,13 @@ def canonical(name: str) -> str:
 def locked(path: Path) -> list[Locked]:
     """The packages of a lock file. Raises ValueError for one without a hash: it would be installed unchecked."""
     found: list[Locked] = []
+    skipped = False
     for line in path.read_text().splitlines():
         if pin := _PIN.match(line):
-            found.append(Locked(canonical(pin[1]), pin[2]))
-        if found:
+            skipped = bool(pin[3]) and " or " not in pin[3] and _ELSEWHERE.search(pin[3]) is not None
+            if not skipped:
+                found.append(Locked(canonical(pin[1]), pin[2]))
+        if found and not skipped:
             found[-1].hashes += _HASH.findall(line)
     if missing := [p.name for p in found if not p.hashes]:
         raise ValueError(f"{path.name}: no hash for {', '.join(missing)}")
@@ -72,7 +77,7 @@ def debian_packages() -> list[str]:
 
 def sbom(part: str, recorded: Json) -> str:
     """CycloneDX 1.6 JSON of one part. It depends on its lock and on recorded licences alone, so that two of them can be compared."""
-    from cyclonedx.factory.license import LicenseFactory
+    from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
@@ -85,7 +90,7 @@ def sbom(part: str, recorded: Json) -> str:
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"sandglass:{part}:{digest}"))
     bom.metadata.timestamp = datetime.fromtimestamp(0, UTC)  # a time of its own would make two of the same lock differ
     kind = ComponentType.APPLICATION if part == "gateway" else ComponentType.CONTAINER
-    root = Component(name=f"sandglass-{part}", version=_version(), type=kind)
+    root = Component(name=f"sandglass-{part}", version=_version(), type=kind, bom_ref=f"sandglass-{part}")
     root.properties.add(Property(name="sandglass:lock-sha256", value=digest))
     bom.metadata.component = root
     licences, parts = LicenseFactory(), []
