@@ -173,7 +173,8 @@ def record(wheels: Path | None, audits: list[Path], today: str) -> Json:
                 checked.add(pin)
                 for v in each.get("vulns", ()):
                     found.setdefault(pin, []).append({"id": v["id"], "aliases": v.get("aliases", []), "fixed_in": v.get("fix_versions", [])})
-        vulnerabilities = {"at": today, "checked": sorted(checked), "found": dict(sorted(found.items()))}
+        if checked:  # an audit that reached no database says nothing, and calls that "no known vulnerabilities"
+            vulnerabilities = {"at": today, "checked": sorted(checked), "found": dict(sorted(found.items()))}
     return {"licences_at": today, "packages": dict(sorted(packages.items())), "vulnerabilities": vulnerabilities, "accepted": old["accepted"]}
 
 

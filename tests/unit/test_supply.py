@@ -101,3 +101,9 @@ def test_recording_takes_what_an_audit_found(tmp_path: Path) -> None:
     made = supply.record(None, [audit], "2026-01-01")["vulnerabilities"]
     assert made["checked"] == ["b==2", "tor-nado==1"]
     assert made["found"] == {"tor-nado==1": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fixed_in": ["2"]}]}
+
+
+def test_an_audit_that_reached_no_database_records_nothing(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.json"
+    audit.write_text(json.dumps({"dependencies": [{"name": "b", "skip_reason": "not there"}]}))
+    assert supply.record(None, [audit], "2026-01-01")["vulnerabilities"] == supply.load()["vulnerabilities"]
