@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_http_users import cookie_of, until
 from tornado.httpclient import HTTPResponse
 from tornado.web import RequestHandler
 
-PUBLIC = {"/login", "/logout", "/healthz", "/readyz", "/static/(.+)"}
+PUBLIC = {"/login", "/logout", "/healthz", "/readyz", "/static/(.+)", "/api/v1/openapi.json"}
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 BODIES: dict[str, Any] = {
@@ -110,6 +111,8 @@ async def test_an_id_of_somebody_else_answers_like_none_at_all(tmp_path: Path) -
             assert (await s.call(method, f"/api/v1/sessions/{bobs}/executions/{run}", strangers[0])).code == 404
         assert (await s.call("POST", f"/api/v1/sessions/{bobs}/rebuild", strangers[0], {"cells": [run]})).code == 404
         after = js(await s.call("GET", path, alice))
+        ends = [datetime.fromisoformat(view.pop("idle_deadline")) for view in (before, after)]
+        assert abs(ends[1] - ends[0]).total_seconds() < 0.01, "what strangers do is no activity of the session"
         assert {**before, "server_time": 0, "last_event": 0} == {**after, "server_time": 0, "last_event": 0}
         assert (await s.call("GET", f"/api/v1/artifacts/{artifact}", alice)).body == b"hello"
 
