@@ -50,9 +50,9 @@ def serve(_: argparse.Namespace) -> int:
     try:
         engine = local.find_engine(settings.docker_host, settings.state, settings.bootstrap_engine, say)
         say(f"engine: {engine.host}" + (" (its own, stopped with the gateway)" if engine.own else ""))
-        image = settings.image or local.ensure_image(engine.host, settings.state, say)
+        image, image_id = (settings.image, "") if settings.image else local.ensure_image(engine.host, settings.state, say)
         say(f"image: {image}")
-        return asyncio.run(_serve(settings, engine.host, image, begun))
+        return asyncio.run(_serve(settings, engine.host, image, image_id, begun))
     finally:
         if engine is not None and engine.own and settings.on_stop == "recycle":
             say("stopping: the engine")
@@ -68,8 +68,8 @@ def _raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _serve(settings: Settings, docker_host: str, image: str, begun: float) -> int:
-    server = Server(settings, docker_host=docker_host, image=image)
+async def _serve(settings: Settings, docker_host: str, image: str, image_id: str, begun: float) -> int:
+    server = Server(settings, docker_host=docker_host, image=image, image_id=image_id)
     try:
         started = await server.start()
         server.write_run_file(started)

@@ -27,6 +27,7 @@ from .domain.inspection import Downloads
 from .domain.model import Lifetimes, Limits
 from .domain.quota import QuotaLimits
 from .domain.retention import Retention
+from .domain.sensitive import BadPatterns, SensitiveSettings, parse_patterns
 from .domain.transcript import Transcripts
 from .logs import LogSettings
 from .service import world
@@ -35,6 +36,9 @@ MAX_FILE_BYTES = 1024 * 1024
 MIN_SCRAPE_TOKEN = 16
 _HEADER_SAFE = re.compile(rb"[!-~]+")
 _JWKS_FILE = "SANDGLASS_JWT_JWKS_FILE"
+_PATTERNS_FILE = "SANDGLASS_SENSITIVE_PATTERNS_FILE"
+_FILES = (_JWKS_FILE, _PATTERNS_FILE)
+"""Variables that name a file whose content is the setting."""
 _OURS = "SANDGLASS_"
 _TESTS = "SANDGLASS_TEST_"
 _CLIENTS = frozenset({"SANDGLASS_URL", "SANDGLASS_TOKEN"})
@@ -68,6 +72,7 @@ class Settings:
     docker_host: str = ""
     bootstrap_engine: bool = True
     image: str = ""
+    image_digest: str = ""
     allow_container: str = "auto"
     default_profile: str = ""
     pool_target: int = 2
@@ -82,6 +87,7 @@ class Settings:
     pictures: str = "anew"
     unpack: str = "sandbox"
     transcripts: Transcripts = field(default_factory=Transcripts)
+    sensitive: SensitiveSettings = field(default_factory=SensitiveSettings)
     s3: S3Settings = field(default_factory=S3Settings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     metrics_token: bytes = field(default=b"", repr=False)
@@ -137,7 +143,7 @@ def _read(variable: Variable, env: Mapping[str, str]) -> Any:
     if not text.strip():
         # An empty list is a choice of its own, where there can be one.
         return () if variable.name == "SANDGLASS_WARN_BEFORE" and variable.name in env else None
-    if variable.name == _JWKS_FILE:
+    if variable.name in _FILES:
         return _content(variable.name, text).decode("utf-8", "replace")
     try:
         return variable.kind.parse(text)
@@ -181,13 +187,21 @@ def _contradictions(s: Settings) -> Iterator[str]:
             load_keys(material, jwks, s.auth.algorithms)
         except BadKey as exc:
             yield f"{variable}: {exc}"
+    if s.auth.jwks_url.startswith("http:") and not is_loopback(urlsplit(s.auth.jwks_url).hostname or ""):
+        yield f"SANDGLASS_JWT_JWKS_URL={s.auth.jwks_url!r}: must be https, or whoever is on the way says who may log in"
+    if s.auth.jwks_url and not set(s.auth.algorithms) - {"HS256"}:
+        yield "SANDGLASS_JWT_ALGORITHMS: has only HS256, for which a provider's JWK set has no key"
     if s.auth.development and "HS256" not in s.auth.algorithms:
-        yield f"SANDGLASS_JWT_ALGORITHMS: leaves out HS256, and neither SANDGLASS_JWT_KEY nor {_JWKS_FILE} is given"
+        yield f"SANDGLASS_JWT_ALGORITHMS: leaves out HS256, and none of SANDGLASS_JWT_KEY, {_JWKS_FILE} and SANDGLASS_JWT_JWKS_URL is given"
     if s.auth.secret:
         try:
             secret_key(s.auth.secret)
         except BadKey:
             yield f"SANDGLASS_SECRET: must be {MIN_SECRET_BYTES} random bytes or more"
+    try:
+        parse_patterns(s.sensitive.patterns)
+    except BadPatterns as exc:
+        yield f"{_PATTERNS_FILE}: {exc}"
     yield from _s3_contradictions(s.s3)
 
     if s.metrics_token and (len(s.metrics_token) < MIN_SCRAPE_TOKEN or not _HEADER_SAFE.fullmatch(s.metrics_token)):
@@ -228,7 +242,7 @@ def _doubts(s: Settings) -> Iterator[str]:
     if s.auth.development and not s.loopback:
         yield (
             f"SANDGLASS_HOST={s.host} lets others connect while tokens are checked with a development key; "
-            "set SANDGLASS_JWT_KEY or SANDGLASS_JWT_JWKS_FILE"
+            "set SANDGLASS_JWT_KEY, SANDGLASS_JWT_JWKS_FILE or SANDGLASS_JWT_JWKS_URL"
         )
     if s.allow_container == "yes" and not s.auth.development:
         yield "SANDGLASS_ALLOW_CONTAINER=yes: plain containers share this host's kernel; serve one tenant only"
@@ -259,7 +273,7 @@ def describe(settings: Settings) -> list[tuple[str, str, str, str]]:
 
 def _shown(variable: Variable, settings: Settings) -> str:
     value = _member(settings, variable.path)
-    if variable.secret or variable.name == _JWKS_FILE:
+    if variable.secret or variable.name in _FILES:
         return "set" if value else variable.default or ""
     return "" if value in ("", ()) else variable.kind.show(value)
 

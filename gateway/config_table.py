@@ -67,7 +67,14 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 switch("auto", "no"),
                 "install and start an engine when none answers (as root)",
             ),
-            Variable("SANDGLASS_IMAGE", "image", TEXT, "kernel image; empty builds it"),
+            Variable("SANDGLASS_IMAGE", "image", TEXT, "kernel image, with its digest (`name@sha256:...`) or without; empty builds it"),
+            Variable(
+                "SANDGLASS_IMAGE_DIGEST",
+                "image_digest",
+                name("`sha256:` and 64 hexadecimal digits", r"sha256:[0-9a-f]{64}"),
+                "the only kernel image that is served: its id, or its digest in a registry; another one stops the start. "
+                "Empty: what the build made, or what SANDGLASS_IMAGE names",
+            ),
             Variable(
                 "SANDGLASS_ALLOW_CONTAINER",
                 "allow_container",
@@ -119,6 +126,12 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         (
             Variable("SANDGLASS_MEMORY", "limits.memory_bytes", size(64 * MIB, 16 * TIB), "memory, its tmpfs included"),
             Variable("SANDGLASS_CPUS", "limits.cpus", number(0.05, 1024), "processor cores"),
+            Variable(
+                "SANDGLASS_CPU_SUSTAINED",
+                "caps.cpu_sustained_s",
+                duration(0, 30 * DAY),
+                "so long at 80 % of its cores or more, and a sandbox is shown to admins as one that uses much; 0: never",
+            ),
             Variable("SANDGLASS_PROCESSES", "limits.processes", count(16, 100_000), "processes and threads"),
             Variable("SANDGLASS_WORKSPACE", "limits.workspace_bytes", size(MIB, TIB), "the workspace"),
             Variable("SANDGLASS_INPUTS", "limits.inputs_bytes", size(MIB, TIB), "the folder of uploads"),
@@ -267,6 +280,23 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
         ),
     ),
     (
+        "Outputs that look like secrets",
+        (
+            Variable(
+                "SANDGLASS_SENSITIVE",
+                "sensitive.handling",
+                choice("off", "mark", "hold"),
+                "outputs with keys, tokens, passwords, paths of a host: handed out, with the kinds found in them, or not handed out at all",
+            ),
+            Variable(
+                "SANDGLASS_SENSITIVE_PATTERNS_FILE",
+                "sensitive.patterns",
+                TEXT,
+                "file of further patterns, one a line: TENANT (or `*`), a kind's name, a regular expression",
+            ),
+        ),
+    ),
+    (
         "What goes by age (each stays at least so long, and up to three hours longer)",
         (
             Variable(
@@ -363,6 +393,19 @@ TABLE: tuple[tuple[str, tuple[Variable, ...]], ...] = (
                 default="a development key, for `sandglass token`",
             ),
             Variable("SANDGLASS_JWT_JWKS_FILE", "auth.jwks", TEXT, "file with a JWK set of public keys"),
+            Variable(
+                "SANDGLASS_JWT_JWKS_URL",
+                "auth.jwks_url",
+                url(),
+                "address of the identity provider's JWK set; https, except on this machine. "
+                "Read at the start, on a schedule and when a token names a new key",
+            ),
+            Variable(
+                "SANDGLASS_JWT_JWKS_REFRESH",
+                "auth.jwks_refresh_s",
+                duration(10, DAY),
+                "how often it is read; a key that it leaves out then holds no longer",
+            ),
             Variable("SANDGLASS_JWT_ALGORITHMS", "auth.algorithms", words(*ALGORITHMS), "algorithms taken"),
             Variable("SANDGLASS_JWT_ISSUER", "auth.issuer", TEXT, "`iss` that a token must have"),
             Variable("SANDGLASS_JWT_AUDIENCE", "auth.audience", TEXT, "`aud` that a token must have"),

@@ -73,7 +73,8 @@ async def _engine(settings: Settings) -> list[Finding]:
         for name, oci, _ in TIERS:
             found.append(Finding(f"tier {name}", f"{oci} {info.runtimes.get(oci, 'is not there')}", problems.get(name, "")))
         if settings.image:
-            found.append(Finding("image", f"{settings.image} {await runtime.image_digest(settings.image)}"))
+            pin = settings.image_digest or (settings.image.rpartition("@")[2] if "@" in settings.image else "")
+            found.append(Finding("image", f"{settings.image} {await runtime.pin_image(settings.image, pin)}" + (" (pinned)" if pin else "")))
         return found
     except SandglassError as error:
         return [Finding("engine", host, error.detail)]

@@ -20,6 +20,7 @@
         |-- EngineUnavailable           engine_unavailable  yes  the container engine does not answer
         |-- CapacityExhausted           capacity_exhausted  yes  no sandbox can be had now
         |-- ImageUnavailable            image_unavailable        the kernel image is missing
+        |   `-- ImageChanged            image_unavailable        there is another image under its name than the pinned one
         |-- ProfileUnavailable          profile_unavailable      the profile's runtime or protection is missing
         |-- StoreUnavailable            store_unavailable   yes  the object store does not answer
         |-- RecordsUnavailable          records_unavailable yes  the records cannot be read or written
@@ -159,6 +160,10 @@ class ImageUnavailable(Unavailable):
 
     code = "image_unavailable"
     retry_after = None
+
+
+class ImageChanged(ImageUnavailable):
+    """The kernel image is not the one that is pinned. ``extra``: ``expected`` and ``found`` digests."""
 
 
 class ProfileUnavailable(Unavailable):

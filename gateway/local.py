@@ -106,13 +106,13 @@ def stop_engine(state: Path, say: Say) -> None:
     _run([str(ENGINE_SCRIPT), "stop", "--state", str(state)], say, "The engine could not be stopped")
 
 
-def ensure_image(docker_host: str, state: Path, say: Say) -> str:
-    """The kernel image's reference, built when its content is new. Raises ImageUnavailable."""
+def ensure_image(docker_host: str, state: Path, say: Say) -> tuple[str, str]:
+    """The kernel image's reference and its id, built when its content is new. Raises ImageUnavailable."""
     try:
         lines = _run([sys.executable, str(IMAGE_SCRIPT), "--docker-host", docker_host, "--state", str(state)], say, "failed")
     except EngineUnavailable:
         raise ImageUnavailable("The kernel image could not be built (see the lines above).") from None
-    return _value(lines, "IMAGE")
+    return _value(lines, "IMAGE"), _value(lines, "IMAGE_ID")
 
 
 def image_packages(lock: str, requirements: Path = REQUIREMENTS) -> tuple[str, ...]:

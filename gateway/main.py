@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .auth import KeptRevocations, Pages, Revocations, TokenVerifier
+from .auth import KeptRevocations, Pages, ProviderKeys, Revocations, TokenVerifier
 from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
 from .backends.metrics import Metrics
@@ -24,16 +24,19 @@ from .config import Settings
 from .domain.files import PersistLimits
 from .domain.inspection import Downloads
 from .domain.model import EndReason, Profile
+from .domain.sensitive import Screens
 from .domain.session_events import RecycleRequested
-from .errors import SandglassError
+from .errors import ImageChanged, SandglassError
 from .http import server as http_server
 from .http.app import body_limit, make_app, make_frame_app
 from .http.deps import Deps, HttpLimits
+from .http.provider import fetcher
 from .local import ROOT, image_packages
 from .ports import Clock, RuntimeInfo
 from .service import garbage
 from .service.adoption import Adoption
 from .service.deadlines import Deadlines
+from .service.fairness import CpuWatch
 from .service.gateway import Gateway
 from .service.inspection import InspectionRules
 from .service.monitor import LEASE_TTL_S, Monitor
@@ -102,10 +105,13 @@ def _offered(trace: dict[str, dict[str, str]]) -> tuple[str, ...]:
 class Server:
     """One running gateway."""
 
-    def __init__(self, settings: Settings, *, docker_host: str, image: str) -> None:
+    def __init__(self, settings: Settings, *, docker_host: str, image: str, image_id: str = "") -> None:
+        """``image_id``: what the build of the image said; settings may pin another one, which is then refused."""
         self.settings = settings
         self._docker_host = docker_host
         self._image = image
+        self._pin = settings.image_digest or (image.rpartition("@")[2] if "@" in image else image_id)
+        self._screens = Screens(settings.sensitive)
         self.clock = SystemClock()
         self.tasks = Tasks()
         self.tally = Tally()
@@ -145,6 +151,7 @@ class Server:
         world = World(
             self.clock, records, store, self.tasks, deadlines, sandboxes, pool, profiles, s.state / "journals",
             s.caps, PersistLimits(s.caps.artifact_bytes, s.caps.session_bytes), trace, retention=s.retention, transcripts=s.transcripts,
+            screens=self._screens,
             inspection=InspectionRules(s.archives, Downloads(s.downloads), s.pictures == "anew", s.unpack == "sandbox"),
             quota_limits=s.quotas,
         )  # fmt: skip
@@ -163,11 +170,14 @@ class Server:
         self.gateway.users.listeners.append(revocations.user_changed)
         adoption = Adoption(self.gateway, instance)
         await adoption.load()
-        started = self._listen(revocations, kept)
+        verifier = TokenVerifier.from_settings(s.auth, self.clock, revocations=revocations)
+        keys = await self._provider_keys(verifier)
+        started = self._listen(revocations, kept, verifier, keys)
         self.tasks.spawn(self._adopt(adoption), "adoption")
         Monitor(self.gateway, adoption, instance, self._owner, self.stop_requested.set).start()
         self.tasks.spawn(Sweeper(self.gateway).run(), "retention")
         self.tasks.spawn(world.quotas.keep(records), "quotas")
+        self.tasks.spawn(CpuWatch(self.gateway, s.caps.cpu_sustained_s).run(), "fairness")
         self.tasks.spawn(self._watch_engine(runtime), "engine-info")
         self.tasks.spawn(garbage.keep_tidy(self.gateway.quiet), "garbage")
         self.tasks.spawn(self.tally.watch_loop(), "loop-lag")
@@ -180,11 +190,16 @@ class Server:
         self._pool.maintain()
 
     async def _look_at_engine(self, runtime: DockerRuntime) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        """Profile -> why it cannot be served, and the members of traces. ``_incomplete`` says that it is worth to look again."""
+        """Profile -> why it cannot be served, and the members of traces. ``_incomplete`` says that it is worth to look again.
+
+        Raises ImageChanged.
+        """
         try:
             info = await runtime.info()
-            digest = await runtime.image_digest(self._image)
+            digest = await runtime.pin_image(self._image, self._pin)
             labels = await runtime.image_labels(self._image)
+        except ImageChanged:
+            raise
         except SandglassError as error:
             log.error("engine or image not ready", extra={"why": error.detail})
             self._incomplete = True
@@ -202,7 +217,12 @@ class Server:
         """An engine that was absent at the start is asked again until it tells what it offers."""
         while self._incomplete:
             await asyncio.sleep(ENGINE_RETRY_S)
-            problems, trace = await self._look_at_engine(runtime)
+            try:
+                problems, trace = await self._look_at_engine(runtime)
+            except ImageChanged as error:  # it stays refused; sandboxes that run go on
+                log.critical("the kernel image is not the pinned one", extra={"why": error.detail})
+                self.gateway.problems.update({name: error.detail for name, _, _ in TIERS})
+                continue
             self.gateway.problems.clear()
             self.gateway.problems.update(problems)
             self.gateway.default_profile = default_profile(self.settings, problems)
@@ -211,14 +231,27 @@ class Server:
             self.gateway.world.packages = _offered(trace)
             self._pool.warm(name for name, _, _ in TIERS if name not in problems)
 
-    def _listen(self, revocations: Revocations, kept: KeptRevocations) -> Started:
+    async def _provider_keys(self, verifier: TokenVerifier) -> ProviderKeys | None:
+        """A provider that does not answer now stops no start: tokens are answered 503 until it does."""
+        auth = self.settings.auth
+        if not auth.jwks_url:
+            return None
+        fetch, close = fetcher(auth.jwks_url)
+        self._later("identity provider", close)
+        keys = ProviderKeys(
+            fetch, verifier, self.clock, self.tasks.spawn, algorithms=auth.algorithms, fixed=auth.verify_keys(), refresh_s=auth.jwks_refresh_s,
+        )  # fmt: skip
+        await keys.ask()
+        self.tasks.spawn(keys.keep_fresh(), "jwks-refresh")
+        return keys
+
+    def _listen(self, revocations: Revocations, kept: KeptRevocations, verifier: TokenVerifier, keys: ProviderKeys | None) -> Started:
         s = self.settings
-        verifier = TokenVerifier.from_settings(s.auth, self.clock, revocations=revocations)
         pages = Pages(s.auth.page_secret, self.clock, revocations=revocations)
         deps = Deps(
             verifier, pages, self.clock, origins=frozenset(s.allowed_origins), web_dir=ROOT / "web",
             limits=HttpLimits(upload_bytes=s.caps.upload_bytes, message_bytes=s.limits.message_bytes), tasks=self.tasks,
-            tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token, recorded=kept.recorded,
+            tally=self.tally, figures=Metrics(self.gateway), scrape_token=s.metrics_token, recorded=kept.recorded, keys=keys, screens=self._screens,
         )  # fmt: skip
         revocations.listeners.append(deps.presence.revoked)
         sockets, port = http_server.bind(s.host, s.port)

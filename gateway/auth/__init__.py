@@ -1,5 +1,6 @@
 """Who is asking: bearer tokens, login links and page sessions. No HTTP in it; imports errors, domain and ports only."""
 
+from .jwks import ProviderKeys
 from .kept import KeptRevocations
 from .keys import BadKey
 from .links import Links
@@ -15,6 +16,7 @@ __all__ = [
     "Links",
     "PageSessions",
     "Pages",
+    "ProviderKeys",
     "Revocation",
     "Revocations",
     "Tickets",

@@ -27,7 +27,8 @@ LOCAL_USER, LOCAL_TENANT = "local", "default"
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """``key``: a shared secret, or public keys in PEM. ``jwks``: a JWK set. ``secret``: made in ``state`` if empty.
+    """``key``: a shared secret, or public keys in PEM. ``jwks``: a JWK set. ``jwks_url``: where one is, asked for every
+    ``jwks_refresh_s``. ``secret``: made in ``state`` if empty.
 
     ``leeway_s``: by how many seconds the token maker's clock may differ from ours.
     """
@@ -38,16 +39,18 @@ class AuthSettings:
     leeway_s: float = 30.0
     key: bytes = field(default=b"", repr=False)
     jwks: str = field(default="", repr=False)
+    jwks_url: str = ""
+    jwks_refresh_s: float = 600.0
     secret: bytes = field(default=b"", repr=False)
     state: Path = Path(".sandglass")
 
     @property
     def development(self) -> bool:
         """No key is configured."""
-        return not self.key and not self.jwks
+        return not self.key and not self.jwks and not self.jwks_url
 
     def verify_keys(self) -> tuple[VerifyKey, ...]:
-        """Raises BadKey, and Unavailable where the secret cannot be read or made."""
+        """Those that are configured; a provider's come later. Raises BadKey, and Unavailable where the secret cannot be read or made."""
         if self.development:
             return (development_key(self.page_secret),)
         return load_keys(self.key, self.jwks, self.algorithms)
@@ -65,7 +68,8 @@ class AuthSettings:
         """A token for trying things out. Raises Forbidden where keys are configured: others make the tokens there."""
         if not self.development:
             raise Forbidden(
-                "This gateway takes the tokens of your identity provider (SANDGLASS_JWT_KEY or SANDGLASS_JWT_JWKS_FILE is set); it makes none itself."
+                "This gateway takes the tokens of your identity provider (SANDGLASS_JWT_KEY, SANDGLASS_JWT_JWKS_FILE or "
+                "SANDGLASS_JWT_JWKS_URL is set); it makes none itself."
             )
         claims: dict[str, Any] = {
             "iss": self.issuer,

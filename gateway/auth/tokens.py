@@ -45,14 +45,16 @@ class TokenVerifier:
         *,
         leeway_s: float = 30.0,
         revocations: Revocations | None = None,
+        keys_follow: bool = False,
     ) -> None:
+        """``keys_follow``: others come by ``replace_keys``; without any yet no token holds."""
         self._algorithms = frozenset(algorithms)
         if not self._algorithms or not self._algorithms <= set(ALGORITHMS):
             raise BadKey(f"the allowed algorithms must be some of {', '.join(ALGORITHMS)}")
         if not issuer or not audience:
             raise BadKey("an issuer and an audience are needed, or tokens made for others would be taken")
-        self._keys = [key for key in keys if key.algorithm in self._algorithms]
-        if not self._keys:
+        self.replace_keys(keys)
+        if not self._keys and not keys_follow:
             raise BadKey("there is no key for any of the allowed algorithms")
         self._issuer, self._audience = issuer, audience
         self._clock = clock
@@ -70,7 +72,12 @@ class TokenVerifier:
             clock,
             leeway_s=settings.leeway_s,
             revocations=revocations,
+            keys_follow=bool(settings.jwks_url),
         )
+
+    def replace_keys(self, keys: Iterable[VerifyKey]) -> None:
+        """What others signed with holds no longer."""
+        self._keys = [key for key in keys if key.algorithm in self._algorithms]
 
     def verify(self, token: str) -> Principal:
         """Raises Unauthenticated."""

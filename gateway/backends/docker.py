@@ -27,6 +27,7 @@ from ..errors import (
     CapacityExhausted,
     Conflict,
     EngineUnavailable,
+    ImageChanged,
     ImageUnavailable,
     ProfileUnavailable,
     SandboxLost,
@@ -178,6 +179,7 @@ class DockerRuntime:
         self._quick = _Calls(self._address, "quick", QUICK_THREADS, quick_s)
         self._slow = _Calls(self._address, "slow", SLOW_THREADS, SLOW_S)
         self._info: tuple[float, RuntimeInfo] | None = None
+        self._pins: dict[str, str] = {}
 
     async def info(self) -> RuntimeInfo:
         def ask(client: docker.APIClient) -> RuntimeInfo:
@@ -196,6 +198,19 @@ class DockerRuntime:
         found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
         return str(found["Id"])
 
+    async def pin_image(self, image: str, expected: str) -> str:
+        """The image's id, which every sandbox must be made of from now on, whatever its name comes to mean.
+
+        ``expected``: its id or the digest that a registry knows it by; empty takes what is there. Raises ImageUnavailable, ImageChanged.
+        """
+        found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
+        image_id = str(found["Id"])
+        digests = {image_id, *(str(name).rpartition("@")[2] for name in found.get("RepoDigests") or ())}
+        if expected and expected not in digests:
+            raise changed(expected, image_id)
+        self._pins[image] = image_id
+        return image_id
+
     async def image_labels(self, image: str) -> dict[str, str]:
         """What the image's build wrote on it (``sandglass.lock``, ``sandglass.content``). Raises ImageUnavailable."""
         found = await self._quick.run(lambda client: client.inspect_image(image), retry=True)  # type: ignore[no-untyped-call]
@@ -209,7 +224,10 @@ class DockerRuntime:
             made = client.create_container_from_config(body, f"sandglass-{spec.sandbox_id}")  # type: ignore[no-untyped-call]
             engine_id = str(made["Id"])
             try:
-                hardening.check_created(body, client.inspect_container(engine_id), made.get("Warnings"))
+                inspected = client.inspect_container(engine_id)
+                hardening.check_created(body, inspected, made.get("Warnings"))
+                if (pin := self._pins.get(spec.image)) and str(inspected.get("Image")) != pin:
+                    raise changed(pin, str(inspected.get("Image")))
             except BaseException:
                 client.remove_container(engine_id, force=True, v=True)
                 raise
@@ -280,9 +298,19 @@ class DockerRuntime:
             return {}
         return usage_of(found)
 
+    async def set_cpu_weight(self, engine_id: str, weight: int) -> None:
+        await self._quick.run(lambda client: client.update_container(engine_id, cpu_shares=weight), retry=True)
+
     async def close(self) -> None:
         self._quick.close()
         self._slow.close()
+
+
+def changed(expected: str, found: str) -> ImageChanged:
+    return ImageChanged(
+        f"The kernel image in the engine is {found[:23]}..., the pinned one is {expected[:23]}...: it was replaced or built anew. "
+        "See docs/updating.md before you change the pin.", expected=expected, found=found,
+    )  # fmt: skip
 
 
 def facts_of(found: dict[str, Any]) -> SandboxFacts:

@@ -117,6 +117,9 @@ TABLE: tuple[Metric, ...] = (
            _one(lambda g: g.world.sandboxes.removing)),
     Metric("sandglass_sandbox_removal_retries", "counter", ("code",), "removals that failed and are tried again",
            lambda g: _filled(g.world.tally.removal_retries, (EngineUnavailable.code, RecordsUnavailable.code))),
+    Metric("sandglass_sandboxes_cpu_sustained", "gauge", (), "sandboxes near their processor cap for longer than SANDGLASS_CPU_SUSTAINED",
+           _one(lambda g: sum(1 for s in g.live.values() if s.cpu_sustained is not None))),
+    Metric("sandglass_cpu_sustained", "counter", (), "times that a sandbox came to be so", _one(lambda g: g.world.tally.cpu_sustained)),
     # sessions
     Metric("sandglass_sessions", "gauge", ("state",), "sessions by state; `ended` is a moment", _states),
     Metric("sandglass_sessions_created", "counter", (P,), "sessions created", lambda g: _filled(g.world.tally.sessions_created, g.world.profiles)),

@@ -103,6 +103,7 @@ class NoticeKind(StrEnum):
     QUARANTINED = "quarantined"
     EXTENDED = "extended"
     START_FAILED = "start_failed"
+    CPU_SUSTAINED = "cpu_sustained"
     ENDED = "ended"
 
 

@@ -16,8 +16,8 @@ from .paging import cursor, place_of, time_of, words
 class Admin(Authenticated):
     """A tenant's admin or the platform's; which sessions that covers is the service's to decide. A token with scopes needs ``admin``."""
 
-    def prepare(self) -> None:
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         if not self.caller.is_tenant_admin:
             raise Forbidden("This is for admins.")
 

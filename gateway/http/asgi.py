@@ -36,8 +36,8 @@ class McpHandler(Authenticated):
         self._left = asyncio.Event()
         self._body_given = False
 
-    def prepare(self) -> None:
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         if self.by_cookie:
             raise Unauthenticated("A token is needed here: 'Authorization: Bearer TOKEN'.")
 

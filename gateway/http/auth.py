@@ -49,6 +49,17 @@ def authenticate(request: HTTPServerRequest, deps: Deps, *, query: bool) -> Call
     raise Unauthenticated("A token is needed: 'Authorization: Bearer TOKEN'.")
 
 
+async def learn_keys(request: HTTPServerRequest, deps: Deps, *, query: bool) -> bool:
+    """After a refusal: whether the identity provider may have a key by now that lets this request's token pass.
+
+    Raises Unauthenticated, and Unavailable where no token can be checked now.
+    """
+    if deps.keys is None:
+        return False
+    token = header_token(request) or (request.headers.get(QUERY_TOKEN_HEADER, "") if query else "")
+    return bool(token) and await deps.keys.learn(token)
+
+
 def header_token(request: HTTPServerRequest) -> str:
     """What the Authorization header holds, not checked; empty where there is none. Raises Unauthenticated."""
     header = request.headers.get("Authorization", "").strip()

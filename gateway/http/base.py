@@ -14,7 +14,7 @@ from ..errors import SandglassError, Unauthenticated
 from ..service.api import GatewayFacade, SessionFacade
 from . import errors
 from .access import shown
-from .auth import COOKIE, authenticate
+from .auth import COOKIE, authenticate, learn_keys
 from .deps import Deps
 from .gate import Connection
 from .headers import SECURITY_HEADERS
@@ -132,9 +132,15 @@ class Authenticated(Base):
 
     query_token_methods: tuple[str, ...] = ("GET", "HEAD")
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         method = self.request.method or ""
-        caller = authenticate(self.request, self.deps, query=method in self.query_token_methods)
+        query = method in self.query_token_methods
+        try:
+            caller = authenticate(self.request, self.deps, query=query)
+        except Unauthenticated:
+            if not await learn_keys(self.request, self.deps, query=query):
+                raise
+            caller = authenticate(self.request, self.deps, query=query)
         self.principal = caller.principal
         self.by_cookie = caller.by == "cookie"
         self.deps.presence.enter(self)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tornado.websocket import WebSocketHandler
 
+from ..domain.sensitive import NOTHING
 from ..errors import BadRequest, Forbidden, QuotaExceeded, SandglassError, SessionEnded
 from ..protocol import jupyter
 from ..service.api import Attachment, GatewayFacade, SessionFacade
@@ -30,6 +31,7 @@ from .framing import BINARY, PING, TEXT, FrameWriter
 from .jupyter import Jupyter
 from .outflow import Outflow
 from .render import default_framing, gap_message, refusals
+from .screening import screened
 
 log = logging.getLogger("sandglass.channels")
 
@@ -61,6 +63,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._opened = False
         self._v1 = False
+        self._screen = NOTHING
         self._bad = 0
         self._writer: FrameWriter | None = None
         self._quiet_looks = 0
@@ -69,11 +72,12 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
 
     # -- the handshake: everything that can be refused is refused here, in JSON
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         if not same_origin(self.request, self.deps, required=False):
             raise Forbidden("A websocket from this origin is not admitted.")
         self.session = await self.kernel(self.path_args[0])
+        self._screen = self.deps.screens.of(self.caller.tenant)
         client = self.get_query_argument("session_id", "")
         if len(client) > MAX_SESSION_ID:
             raise BadRequest(f"session_id may have at most {MAX_SESSION_ID} characters.")
@@ -185,6 +189,7 @@ class ChannelsHandler(WebSocketHandler, Jupyter):
         return self.flow.queued
 
     def deliver(self, entry: Entry) -> int:
+        entry = screened(entry, self._screen)
         if self._v1:
             self._write(entry.body, binary=True)
         else:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..domain.model import Principal
+from ..domain.sensitive import Screens
 from ..ports import Clock
 from ..service.tally import Tally
 from ..service.tasks import Tasks
@@ -24,6 +25,14 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 class Tokens(Protocol):
     def verify(self, token: str) -> Principal:
         """Check a bearer token. Raises Unauthenticated (also for an expired one)."""
+        ...
+
+
+class Keys(Protocol):
+    """Keys of an identity provider that changes them."""
+
+    async def learn(self, token: str) -> bool:
+        """Whether it was asked for a key that this token names: check it again then. Raises Unavailable."""
         ...
 
 
@@ -104,6 +113,8 @@ class Deps:
     presence: Presence = field(default_factory=Presence)
     tasks: Tasks = field(default_factory=Tasks)
     tally: Tally = field(default_factory=Tally)
+    screens: Screens = field(default_factory=Screens)
+    keys: Keys | None = None
     figures: Figures | None = None
     mcp: AsgiApp | None = None
     """Answers ``/mcp``; the caller stands in the scope as ``sandglass.principal``. Without: there is no such page."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from tornado import iostream
 
+from ..domain.sensitive import NOTHING, Screen
 from ..errors import BadRequest
 from ..service.api import SessionFacade
 from ..service.journal import Entry
@@ -96,14 +97,15 @@ class EventSink:
 class SessionSink(EventSink):
     """Everything that a session has to tell; one conversion serves all its readers."""
 
-    def __init__(self, session: SessionFacade, cache: ByteCache) -> None:
+    def __init__(self, session: SessionFacade, cache: ByteCache, screen: Screen = NOTHING) -> None:
         super().__init__()
+        self._screen = screen
         self._session = session
         self._cache = cache
 
     def render(self, entry: Entry) -> bytes:
         key = ("event", self._session.session_id, entry.index)
-        return self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of))).data
+        return self._cache.get(key, lambda: Payload(entry_event(entry, self._session.execution_id_of, self._screen))).data
 
 
 async def _nothing() -> None:
@@ -157,7 +159,7 @@ class EventsHandler(Streaming):
     async def get(self, session_id: str) -> None:
         after = self.resume_point()
         session = await self.session_of(session_id)
-        sink = self.sink = SessionSink(session, self.deps.converted)
+        sink = self.sink = SessionSink(session, self.deps.converted, self.deps.screens.of(self.caller.tenant))
         sink.push(f"retry: {RETRY_MS}\n\n".encode() + session_event(session.to_json()))
         attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=after, jupyter=False)
         # The page renews its cookie, so its stream comes back with a fresh one, or is told 401 then.

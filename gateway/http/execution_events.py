@@ -10,6 +10,7 @@ from typing import Any
 
 from tornado import iostream
 
+from ..domain.sensitive import Screen
 from ..jsonio import dumps
 from ..protocol import jupyter
 from ..service.api import Attachment, Json, SessionFacade, Trail
@@ -25,9 +26,10 @@ from .render import frame
 class ExecutionSink(EventSink):
     """Only what concerns one execution, in its own words. ``done_at``: the entry that says that it is finished, 0 while none did."""
 
-    def __init__(self, trail: Trail) -> None:
+    def __init__(self, trail: Trail, screen: Screen) -> None:
         super().__init__()
         self._trail = trail
+        self._screen = screen
         self.done_at = 0
 
     def render(self, entry: Entry) -> bytes:
@@ -46,7 +48,7 @@ class ExecutionSink(EventSink):
     def _message(self, entry: Entry) -> bytes:
         if entry.flags & Flag.INPUT:
             return frame("started", dumps({"type": "started", "execution_id": self._trail.execution_id, **_count(entry)}), entry.index)
-        event = event_of(entry) if entry.flags & Flag.OUTPUT else None
+        event = event_of(entry, self._screen) if entry.flags & Flag.OUTPUT else None
         return b"" if event is None else frame(event["type"], dumps(event), entry.index)
 
     def _state(self, entry: Entry) -> bytes:
@@ -86,7 +88,7 @@ class ExecutionEventsHandler(Streaming):
         asked = self.resume_point()
         session = await self.session_of(session_id)
         trail = await session.trail(execution_id)
-        sink = ExecutionSink(trail)
+        sink = ExecutionSink(trail, self.deps.screens.of(self.caller.tenant))
         self.sink = sink
         sink.push(f"retry: {RETRY_MS}\n\n".encode())
         attachment = session.attach(f"sse:{secrets.token_hex(8)}", sink, after=max(asked or 0, trail.first), jupyter=False)

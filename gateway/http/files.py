@@ -64,8 +64,8 @@ class FileHandler(Downloading):
     _incoming: Incoming | None = None
     _stored: asyncio.Task[Json | Exception] | None = None
 
-    async def prepare(self) -> None:  # type: ignore[override]  # Tornado awaits what prepare returns
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         if _BAD_ESCAPE.search(self.request.path):
             raise PathRefused("The path has a broken percent escape.")
         if self.request.method == "PUT":

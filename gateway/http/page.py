@@ -106,7 +106,7 @@ class Files(Base, StaticFileHandler):
 
     def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
         inside = os.path.relpath(absolute_path, root)
-        if any(part.startswith(".") for part in Path(inside).parts):
+        if "\0" in inside or any(part.startswith(".") for part in Path(inside).parts):
             raise HTTPError(404)
         return super().validate_absolute_path(root, absolute_path)
 

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ..domain.sensitive import NOTHING, Screen
 from ..errors import SandglassError
 from ..jsonio import dumps
 from ..protocol import jupyter
 from ..service.journal import Entry, EntryKind
 from .cache import Payload
+from .screening import OUTPUTS
 
 IOPUB = frozenset(
     {
@@ -50,10 +52,10 @@ def bye_event(code: str) -> bytes:
     return frame("bye", dumps({"type": "bye", "code": code}))
 
 
-def entry_event(entry: Entry, execution_of: ExecutionOf) -> bytes:
+def entry_event(entry: Entry, execution_of: ExecutionOf, screen: Screen = NOTHING) -> bytes:
     """The event for an entry; empty for one that an event stream does not show, or that cannot be read."""
     if entry.kind is EntryKind.MESSAGE:
-        data = message_json(entry, execution_of)
+        data = message_json(entry, execution_of, screen)
         return b"" if data is None else frame("message", dumps(data), entry.index)
     if entry.kind is EntryKind.NOTICE:
         return frame("notice", entry.body, entry.index)
@@ -63,22 +65,28 @@ def entry_event(entry: Entry, execution_of: ExecutionOf) -> bytes:
     return b""
 
 
-def message_json(entry: Entry, execution_of: ExecutionOf) -> dict[str, Any] | None:
-    """A kernel message as an event's data; None for one that is not shown or is malformed (kernels are not trusted)."""
+def message_json(entry: Entry, execution_of: ExecutionOf, screen: Screen = NOTHING) -> dict[str, Any] | None:
+    """A kernel message as an event's data; None for one that is not shown or is malformed (kernels are not trusted).
+
+    ``sensitive``: the kinds that ``screen`` found in an output, where it found any; a policy that holds puts words in its place.
+    """
     try:
         message = jupyter.decode(entry.body)
         msg_type = message.msg_type
         if msg_type not in SHOWN.get(message.channel, ()):
             return None
-        parent = message.parent_id
-        return {
+        parent, content = message.parent_id, message.content
+        kinds = screen.look(msg_type, content) if msg_type in OUTPUTS else set()
+        if kinds and screen.holds:
+            content = screen.held(msg_type, content, kinds)
+        return ({"sensitive": sorted(kinds)} if kinds else {}) | {
             "type": "message",
             "channel": message.channel,
             "msg_type": msg_type,
             "msg_id": message.msg_id,
             "parent_msg_id": parent,
             "execution_id": execution_of(parent) if parent else None,
-            "content": message.content,
+            "content": content,
             "metadata": message.metadata,
             "date": message.header.get("date"),
         }

@@ -11,7 +11,7 @@ from tornado.httputil import HTTPServerConnectionDelegate
 from tornado.netutil import bind_sockets
 
 from . import errors
-from .gate import BodyLimit, Gate
+from .gate import STALL_S, BodyLimit, Gate
 from .headers import SECURITY_HEADERS
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -61,9 +61,13 @@ def bind(host: str, port: int) -> tuple[list[socket.socket], int]:
     return sockets, int(sockets[0].getsockname()[1])
 
 
-def serve(app: HTTPServerConnectionDelegate, sockets: list[socket.socket], limit: BodyLimit) -> Server:
-    """Start answering on ``sockets``. Stop with ``server.stop()``, then ``await server.close_all_connections()``."""
-    gate = Gate(app, limit, headers=lambda: dict(SECURITY_HEADERS))
+def serve(
+    app: HTTPServerConnectionDelegate, sockets: list[socket.socket], limit: BodyLimit, *, idle_s: float = IDLE_S, stall_s: float = STALL_S
+) -> Server:
+    """Start answering on ``sockets``. ``idle_s``: until a request's head is there; ``stall_s``: between pieces of its body.
+
+    Stop with ``server.stop()``, then ``await server.close_all_connections()``."""
+    gate = Gate(app, limit, headers=lambda: dict(SECURITY_HEADERS), stall_s=stall_s)
     server = Server(
         gate,
         xheaders=False,
@@ -72,7 +76,7 @@ def serve(app: HTTPServerConnectionDelegate, sockets: list[socket.socket], limit
         # The gate bounds every body; this bound only stands behind it.
         max_body_size=1 << 40,
         max_buffer_size=MAX_BUFFER_BYTES,
-        idle_connection_timeout=IDLE_S,
+        idle_connection_timeout=idle_s,
     )
     server.add_sockets(sockets)
     return server

@@ -160,7 +160,9 @@ class Access:
     async def output(self, execution_id: str, stream: str = "") -> AsyncIterator[bytes]:
         at = await self.trail(execution_id)
         journal = self._s.journal
-        pieces = text(journal, at.msg_id, at.began, at.end, stream) if stream else lines(journal, at.msg_id, at.began, at.end)
+        screen = self._s.world.screens.of(self._s.row.tenant)
+        which = journal, at.msg_id, at.began, at.end, screen
+        pieces = text(*which, stream) if stream else lines(*which)
         gathered = bytearray()
         async for piece in pieces:
             gathered += piece

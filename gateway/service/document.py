@@ -11,6 +11,7 @@ from ..clock import iso
 from ..domain import ipynb
 from ..domain.audit import Tag
 from ..domain.rebuild import suggested
+from ..domain.sensitive import Screen
 from ..domain.transcript import MAX_CELLS, Cell, Policy
 from ..errors import Conflict
 from ..jsonio import dumps
@@ -46,8 +47,11 @@ class Document:
 
     async def cells(self, after: int = 0, *, outputs: bool = True) -> AsyncGenerator[Cell, None]:
         """Oldest first; a few are read at a time."""
+        screen = self._world.screens.of(self._row.tenant)
         while found := await self._world.records.list_cells(self._row.session_id, after=after, limit=BATCH, outputs=outputs):
             for cell in found:
+                if screen.holds:
+                    cell.outputs = [_held(screen, out) for out in cell.outputs]
                 yield cell
             after = found[-1].place
             await asyncio.sleep(0)
@@ -107,6 +111,12 @@ class Document:
             self._live.transcript.forget()
         else:
             await asyncio.to_thread(Journal(self._world.journals / row.session_id, 1, 1).delete)
+
+
+def _held(screen: Screen, out: Json) -> Json:
+    kind = str(out.get("output_type"))
+    kinds = screen.look(kind, out)
+    return screen.held(kind, out, kinds) if kinds else out
 
 
 def _cell_json(cell: Cell, outputs: bool) -> Json:

@@ -37,6 +37,7 @@ from ..domain.session_events import (
 from ..domain.session_state import Phase
 from ..errors import (
     CapacityExhausted,
+    ImageChanged,
     ImageUnavailable,
     ProfileUnavailable,
     QuotaExceeded,
@@ -64,6 +65,7 @@ _START_FAILURES: dict[type[SandglassError], ExitReason] = {
     CapacityExhausted: ExitReason.CAPACITY_EXHAUSTED,
     QuotaExceeded: ExitReason.CAPACITY_EXHAUSTED,
     ImageUnavailable: ExitReason.IMAGE_UNAVAILABLE,
+    ImageChanged: ExitReason.IMAGE_UNAVAILABLE,
     ProfileUnavailable: ExitReason.POLICY_DENIED,
     UserDisabled: ExitReason.POLICY_DENIED,
 }

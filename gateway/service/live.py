@@ -67,6 +67,8 @@ class LiveSession(Journaled):
         self.rebuild: Rebuild | None = None
         self.traffic = Traffic(self)
         self.telling = Telling(self)
+        self.cpu_sustained: dict[str, Any] | None = None
+        """How much and since when, where its sandbox uses much processor time for long (``fairness``)."""
         self.teller = Teller(self)
         self.effects = Effects(self)
         self.mending = Mending(self)

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..domain.tracebacks import fold
+from ..domain.sensitive import Screen
 from ..jsonio import dumps
 from ..protocol import jupyter
 from .journal import Entry, EntryKind, Flag, Head, Journal
+from .presenting import presented_event
 
 Json = dict[str, Any]
 MOST_BYTES = 8 * 1024 * 1024
@@ -48,11 +49,7 @@ class Collected:
         except ValueError:
             return False
         if kind == "error":
-            traceback = content.get("traceback")
-            self.error = {
-                "name": _text(content.get("ename")), "value": _text(content.get("evalue")),
-                "traceback": fold([_text(line) for line in traceback] if isinstance(traceback, list) else []),
-            }  # fmt: skip
+            self.error = _error(content)
             return True
         if only_error:
             return False
@@ -136,22 +133,22 @@ async def collect(journal: Journal, msg_id: str, first: int, last: int, most: in
     return out
 
 
-async def lines(journal: Journal, msg_id: str, first: int, last: int) -> AsyncIterator[bytes]:
+async def lines(journal: Journal, msg_id: str, first: int, last: int, screen: Screen) -> AsyncIterator[bytes]:
     """Everything that is kept, a JSON object a line, as the execution's event stream tells it. Raises StoreUnavailable."""
     if first + 1 < journal.first_index <= last:
         yield dumps({"type": "warning", "code": "gap", "after": first, "oldest": journal.first_index}) + b"\n"
     async for entry in _entries(journal, msg_id, first, last):
-        event = event_of(entry)
+        event = event_of(entry, screen)
         if event is not None:
             yield dumps(event) + b"\n"
 
 
-async def text(journal: Journal, msg_id: str, first: int, last: int, stream: str) -> AsyncIterator[bytes]:
+async def text(journal: Journal, msg_id: str, first: int, last: int, screen: Screen, stream: str) -> AsyncIterator[bytes]:
     """All that is kept of ``stdout`` or ``stderr``, as plain text. Raises StoreUnavailable."""
     if first + 1 < journal.first_index <= last:
         yield b"[Sandglass: what was printed first is no longer kept]\n"
     async for entry in _entries(journal, msg_id, first, last):
-        event = event_of(entry)
+        event = event_of(entry, screen)
         if event is not None and event["type"] == stream:
             yield str(event["text"]).encode("utf-8", "replace")
 
@@ -169,15 +166,20 @@ async def _entries(journal: Journal, msg_id: str, first: int, last: int) -> Asyn
         await asyncio.sleep(0)
 
 
-def event_of(entry: Entry) -> Json | None:
-    """An output of an execution as an event; None for what is malformed or shows nothing."""
+def event_of(entry: Entry, screen: Screen) -> Json | None:
+    """An output of an execution as an event, as ``screen`` lets it out; None for what is malformed or shows nothing."""
+    event = _event(entry)
+    return None if event is None else presented_event(event, screen)
+
+
+def _event(entry: Entry) -> Json | None:
     try:
         message = jupyter.decode(bytes(entry.body))
         kind, content = message.msg_type, message.content
     except ValueError:
         return None
     if kind == "stream" and content.get("name") in STREAMS:
-        return {"type": content["name"], "text": str(content.get("text", "")), "untrusted": True}
+        return {"type": content["name"], "text": _text(content.get("text")), "untrusted": True}
     if kind in ("display_data", "update_display_data"):
         shown: Json = {"type": "display", "data": content.get("data", {}), "metadata": content.get("metadata", {}), "untrusted": True}
         transient = content.get("transient")
@@ -190,10 +192,17 @@ def event_of(entry: Entry) -> Json | None:
             "execution_count": content.get("execution_count"),
         }  # fmt: skip
     if kind == "error":
-        traceback = content.get("traceback")
-        frames = fold(traceback if isinstance(traceback, list) else [])
-        return {"type": "error", "name": content.get("ename"), "value": content.get("evalue"), "traceback": frames, "untrusted": True}
+        return {"type": "error", **_error(content), "untrusted": True}
     return None
+
+
+def _error(content: Json) -> Json:
+    """As the kernel said it; ``presenting`` folds and cleans it."""
+    traceback = content.get("traceback")
+    return {
+        "name": _text(content.get("ename")), "value": _text(content.get("evalue")),
+        "traceback": [_text(line) for line in traceback] if isinstance(traceback, list) else [],
+    }  # fmt: skip
 
 
 def _text(value: object) -> str:

@@ -82,7 +82,10 @@ class Oversight:
         if live is None:
             return shown
         left = max(0.0, self._world.caps.extension_s - live.core.extended_s) if live.core.state is SessionState.ACTIVE else 0.0
-        return shown | {"sandbox_id": live.core.sandbox_id, "resources": used.get(row.session_id, {}), "extension_left_s": left}
+        return shown | {
+            "sandbox_id": live.core.sandbox_id, "resources": used.get(row.session_id, {}), "extension_left_s": left,
+            "cpu_sustained": live.cpu_sustained,
+        }  # fmt: skip
 
     async def _used(self, session_ids: list[str]) -> dict[str, Json]:
         """Session id -> what its sandbox uses."""

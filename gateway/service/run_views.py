@@ -13,6 +13,7 @@ from ..ports import ExecutionRow
 from . import made_files, values
 from .api import Trail
 from .outputs import MOST_BYTES, collect
+from .presenting import presented
 from .telling import notice_json
 from .views import session_brief
 
@@ -50,8 +51,7 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     out = await collect(s.journal, row.msg_id, trail.began, trail.end, min(row.data.get("max_output_bytes", MOST_BYTES), MOST_BYTES))
     if trail.finished is False and run is not None and run.row.state == ExecutionState.FINISHED:
         return await whole(s, run.row, run)  # it ended meanwhile: what it says and what it carries belong together
-    value = execution_json(s, row, run) | out.to_json()
-    value["advice"] = advise(value["exit_reason"], str((value["error"] or {}).get("value", "")), s.world.packages)
+    value, shown = execution_json(s, row, run), out.to_json()
     missing = out.truncated()
     if trail.began + 1 < s.journal.first_index and (run.output_messages if run else row.data.get("output", {}).get("messages")):
         missing |= {"no_longer_kept": True}
@@ -60,11 +60,13 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     if "value" in row.data:
         there, handed_over = values.read(s.journal, row.data["value"])
         if there and value["rejected"] is None:
-            value["value"] = handed_over
+            shown["value"] = handed_over
+    value |= presented(shown, s.world.screens.of(s.row.tenant))
+    value["advice"] = advise(value["exit_reason"], str((value["error"] or {}).get("value", "")), s.world.packages)
     value["files"] = await made_files.of(s, row)
     await s.told()
-    shown = [notice_json(n) for n in await s.world.records.list_notices(s.session_id) if n.at >= row.created_at and n.generation >= row.generation]
-    value["notices"] = [{k: v for k, v in n.items() if k != "type"} for n in shown[:MOST_NOTICES]]
+    notices = [notice_json(n) for n in await s.world.records.list_notices(s.session_id) if n.at >= row.created_at and n.generation >= row.generation]
+    value["notices"] = [{k: v for k, v in n.items() if k != "type"} for n in notices[:MOST_NOTICES]]
     return value | {"untrusted": True}
 
 

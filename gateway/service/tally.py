@@ -70,6 +70,8 @@ class Tally:
         self.file_seconds = Histograms(FILES_S)  # checkpoint|persist|restore
         self.file_failures = Counter[Words]()  # checkpoint|persist|restore, error code
         self.quota_refusals = Counter[Words]()  # quota, user|tenant
+        self.cpu_sustained = 0
+        """Sandboxes that came to use much processor time for long."""
         self.loop_lag = Histogram(LAG_S)
         self.deadline_late = Histogram(LAG_S)
         self.at_work = (float("-inf"), "")

@@ -11,6 +11,7 @@ from ..domain.files import PersistLimits
 from ..domain.model import Artifact, Profile
 from ..domain.quota import QuotaLimits
 from ..domain.retention import Retention
+from ..domain.sensitive import Screens
 from ..domain.transcript import Transcripts
 from ..ports import Clock, ObjectStore, Records
 from .archive_sandbox import ArchiveSandbox
@@ -44,6 +45,8 @@ class Caps:
     artifact_bytes: int = 256 * 1024**2
     extension_s: float = 4 * 3600.0
     """By how much admins may extend one sandbox's maximum lifetime, in all; 0: not at all."""
+    cpu_sustained_s: float = 600.0
+    """So long near its processor cap, and a sandbox is told of to admins; 0: never."""
     transcript_bytes: int = 16 * 1024**2
     cell_bytes: int = 1024**2
     """Of output; code is kept whole."""
@@ -76,6 +79,7 @@ class World:
     inspection: InspectionRules = field(default_factory=InspectionRules)
     quota_limits: QuotaLimits = field(default_factory=QuotaLimits)
     disposables: Disposables = field(init=False)
+    screens: Screens = field(default_factory=Screens)
     inspector: Inspector = field(init=False)
     pictures: Pictures = field(init=False)
     quotas: Quotas = field(init=False)

@@ -108,6 +108,8 @@ class FakeSandbox:
     started_at: float = 0.0
     finished_at: float = 0.0
     stderr: str = ""
+    cpu_s: float = 0.5
+    cpu_weight: int = 1024
 
     def output(self, data: bytes) -> None:
         """With nobody attached the engine throws output away."""
@@ -289,6 +291,10 @@ class FakeRuntime:
             raise SandboxLost("the engine has no such sandbox")
         return self.sandboxes[engine_id]
 
+    async def set_cpu_weight(self, engine_id: str, weight: int) -> None:
+        await self._answer()
+        self._known(engine_id).cpu_weight = weight
+
     async def attach(self, engine_id: str) -> FakeStream:
         await self._answer()
         sandbox = self._known(engine_id)
@@ -355,7 +361,7 @@ class FakeRuntime:
         sandbox = self.sandboxes.get(engine_id)
         if sandbox is None or not sandbox.running:
             return {}
-        return {"memory_bytes": self.memory_bytes, "cpu_s": 0.5, "pids": 12.0}
+        return {"memory_bytes": self.memory_bytes, "cpu_s": sandbox.cpu_s, "pids": 12.0}
 
     async def close(self) -> None:
         self._closed = True

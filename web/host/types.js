@@ -139,6 +139,7 @@
  * @property {string} msg_id
  * @property {string} parent_msg_id
  * @property {string | null} execution_id
+ * @property {string[]} [sensitive]  kinds of what its output looks like it contains
  * @property {Record<string, any>} content
  * @property {Record<string, any>} [metadata]
  * @property {string} [date]

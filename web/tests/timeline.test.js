@@ -289,6 +289,16 @@ test('a cell of which no code is kept stays a mere record', () => {
   assert.deepEqual([t.runs.get('a').code, t.runs.get('a').partial], [null, true]);
 });
 
+test('what an output looks like it contains', () => {
+  const found = (kinds) => message('a', 'stream', { name: 'stdout', text: 'x' }, { sensitive: kinds });
+  const t = after(execution('a', 'running'), stream('a', 'plain'));
+  assert.deepEqual(t.runs.get('a').sensitive, []);
+  t.apply(3, found(['token', 'api_key']));
+  t.apply(4, found(['token']));
+  t.apply(5, execution('a', 'finished'));
+  assert.deepEqual(t.runs.get('a').sensitive, ['api_key', 'token']);
+});
+
 test('warnings in force', () => {
   const now = Date.parse(T);
   const deadline = later(60);

@@ -180,10 +180,17 @@ class CodeError(Open):
     name: str | None
     value: str | None
     traceback: list[str]
+    folded: list[str] = Field(description="Lines for whoever mends the code: its own frames, those of libraries folded")
+
+
+class Sensitive(Open):
+    where: str = Field(description="`stdout`, `stderr`, `error`, `value` or `results[N]`")
+    kinds: list[str]
+    held: bool
 
 
 class Execution(Open):
-    """Outputs (`stdout`, `stderr`, `results`, `error`, `notices`) only where one execution is read, with the scope `results:read`."""
+    """Outputs (`stdout`, `stderr`, `results`, `error`, `sensitive`, `notices`) only where one execution is read, with the scope `results:read`."""
 
     execution_id: str
     session: Brief
@@ -207,6 +214,7 @@ class Execution(Open):
     results: list[Result] = []
     error: CodeError | None = None
     advice: Json | None = Field(None, description="What to do after anything but `ok`")
+    sensitive: list[Sensitive] = []
     notices: list[Notice] = []
 
 
@@ -351,10 +359,18 @@ class Ticket(Answer):
     url: str | None = None
 
 
+class CpuSustained(Open):
+    """Much processor time for long."""
+
+    cores: float
+    since: Time | None
+
+
 class AdminSession(Session):
-    sandbox_id: str | None = Field(None, description="Of a living session, as the two below")
+    sandbox_id: str | None = Field(None, description="Of a living session, as the three below")
     resources: Json = {}
     extension_left_s: float | None = None
+    cpu_sustained: CpuSustained | None = None
 
 
 class AdminSessions(Answer):

@@ -47,11 +47,12 @@ class Real:
         clock = self.rig.clock
         verifier = TokenVerifier.from_settings(self.auth, clock, revocations=revocations)
         self.pages = Pages(SECRET, clock, revocations=revocations)
-        deps = Deps(verifier, self.pages, clock, limits=self.limits, tasks=self.rig.tasks, recorded=kept.recorded)
+        deps = self.deps = Deps(verifier, self.pages, clock, limits=self.limits, tasks=self.rig.tasks, recorded=kept.recorded)
         revocations.listeners.append(deps.presence.revoked)
         bound, self.port = bind("127.0.0.1", 0)
         deps.url = f"http://127.0.0.1:{self.port}"
-        self.server = serve(make_app(gateway, deps), bound, body_limit(deps))
+        self.app = make_app(gateway, deps)
+        self.server = serve(self.app, bound, body_limit(deps))
 
     async def stop(self) -> None:
         for ws in self.sockets:
@@ -73,10 +74,13 @@ class Real:
     def token(self, user: str, tenant: str = "t1", *roles: str, scopes: tuple[str, ...] = ()) -> str:
         return self.auth.issue_dev_token(user, tenant, roles or ("user",), 3600.0, self.rig.clock.now(), scopes)
 
-    async def call(self, method: str, path: str, token: str = "", body: Any = None, *, cookie: str = "") -> HTTPResponse:
+    async def call(
+        self, method: str, path: str, token: str = "", body: Any = None, *, cookie: str = "", more: dict[str, str] | None = None
+    ) -> HTTPResponse:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if cookie:
             headers |= {"Cookie": f"sandglass_page={cookie}", "Origin": f"http://127.0.0.1:{self.port}"}
+        headers |= more or {}
         request = HTTPRequest(
             f"http://127.0.0.1:{self.port}{path}", method=method, headers=headers, body=None if body is None else json.dumps(body),
             allow_nonstandard_methods=True, follow_redirects=False, request_timeout=PATIENCE_S,

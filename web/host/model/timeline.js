@@ -31,6 +31,7 @@
  * @property {Notice[]} notices
  * @property {string | null} fresh  the key of the divider after which this was the first run
  * @property {boolean} partial  some of its events are no longer kept
+ * @property {string[]} sensitive  what its output looks like it contains, by kinds
  * @property {number} leftOut  bytes of output that the transcript did not keep, for a run that is shown from there
  *
  * @typedef {object} Divider
@@ -212,7 +213,7 @@ export class Timeline {
       run = {
         kind: 'run', key: 'run-' + executionId, executionId, code: null, source: null, state: 'queued', status: null,
         exitReason: null, nextAction: null, count: null, generation: null, createdAt: null, startedAt: null, finishedAt: null,
-        durationMs: null, outputs: new Outputs(), truncated: null, notices: [], fresh: null, partial: false, leftOut: 0,
+        durationMs: null, outputs: new Outputs(), truncated: null, notices: [], fresh: null, partial: false, sensitive: [], leftOut: 0,
       };
       this.runs.set(executionId, run);
       this.add(run, at);
@@ -243,6 +244,7 @@ export class Timeline {
     if (type === 'status' || type.startsWith('comm_')) return;
     const run = message.execution_id ? this.#run(message.execution_id) : this.byRequest.get(message.parent_msg_id);
     if (type === 'update_display_data') return this.#update(content);
+    if (run && message.sensitive) run.sensitive = [...new Set([...run.sensitive, ...message.sensitive])].sort();
     if (type === 'execute_input' && run) {
       run.code = String(content.code ?? '');
       run.count = content.execution_count ?? run.count;

@@ -54,7 +54,7 @@ const HEADLINE = {
   recycled: 'The sandbox ended', kernel_died: 'The kernel died', kernel_restarted: 'The kernel was restarted',
   ended: 'The session ended', extended: 'Its maximum was extended', quarantined: 'Files could not be saved', restored: 'Files came back',
   start_failed: 'No sandbox could be started', idle_warning: 'Warned: idle', max_warning: 'Warned: maximum lifetime',
-  output_truncated: 'Output was cut', variables_lost: 'Variables were lost', files_lost: 'Files were lost',
+  output_truncated: 'Output was cut', variables_lost: 'Variables were lost', files_lost: 'Files were lost', cpu_sustained: 'Much processor time',
 };
 
 /** What somebody did, by its tag in the audit. @type {Record<string, string>} */

@@ -104,6 +104,10 @@ function endLines(run) {
   if (run.truncated && (run.truncated.bytes_dropped || run.truncated.messages_dropped)) {
     lines.push(h('p', { class: 'cut' }, `Output past the limit was dropped: ${sizeText(run.truncated.bytes_dropped)}, ${run.truncated.messages_dropped} messages.`));
   }
+  if (run.sensitive.length) {
+    const kinds = run.sensitive.map((kind) => kind.replaceAll('_', ' '));
+    lines.push(h('p', { class: 'cut' }, `This output looks like it contains: ${listText(kinds)}. Look at it before you pass it on.`));
+  }
   if (run.leftOut) lines.push(h('p', { class: 'cut' }, `From the transcript, which did not keep ${sizeText(run.leftOut)} of its output.`));
   return lines;
 }
