@@ -57,7 +57,6 @@ def test_a_script_with_files_and_cells(gateway: Gateway, tmp_path: Path) -> None
     ("code", "arguments", "status", "words"),
     [
         ("x + 1", [], 0, "sandglass: ok"),
-        ("def (", [], 1, "syntax_error"),
         ("while True: pass", ["--timeout", "1"], 124, "timeout"),
         ("x", ["--generation", "9"], 5, "generation_mismatch"),
         ("import os; os.kill(os.getpid(), 9)", [], 5, "variables lost: "),
