@@ -65,7 +65,8 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     value["advice"] = advise(value["exit_reason"], str((value["error"] or {}).get("value", "")), s.world.packages)
     value["files"] = await made_files.of(s, row)
     await s.told()
-    notices = [notice_json(n) for n in await s.world.records.list_notices(s.session_id) if n.at >= row.created_at and n.generation >= row.generation]
+    found = [n for n in await s.world.records.list_notices(s.session_id) if n.generation >= row.generation]
+    notices = [notice_json(n) for n in found if n.at >= row.created_at or "opens" in row.data]
     value["notices"] = [{k: v for k, v in n.items() if k != "type"} for n in notices[:MOST_NOTICES]]
     return value | {"untrusted": True}
 

@@ -154,6 +154,8 @@ class Runs:
         run.row.sandbox_id = self._s.core.sandbox_id
         run.row.generation = self._s.core.generation
         run.row.data["sent"] = stamp(self._s.world.clock)
+        if not self._s.ran:
+            run.row.data["opens"] = True  # whoever asked for it is told what was lost before
         number = -1
         while number != next_number():  # another message may take it while the row is written
             number = run.row.data["number"] = next_number()
