@@ -74,9 +74,10 @@ def tree(root: type[theirs.SandglassError]) -> Iterator[type[theirs.SandglassErr
 def test_every_error_of_the_gateway_has_its_class(kind: type[theirs.SandglassError]) -> None:
     response = refusal(kind("A sentence.", retry_after=2.5, lost_variables=["df"]))
     error = from_response(response.status_code, response.headers, response.content)
+    kind = next(each for each in kind.__mro__ if "code" in vars(each))  # one that shares its parent's code is the parent to a client
     assert type(error).__name__ == kind.__name__ and type(error) is BY_CODE[kind.code]
     assert (error.code, error.status, error.retry_after, error.detail) == (kind.code, response.status_code, 2.5, "A sentence.")
-    assert error.extra == {"lost_variables": ["df"]}
+    assert error.extra["lost_variables"] == ["df"]
     family = {type(error).__mro__[n].__name__ for n in range(len(type(error).__mro__))}
     assert {k.__name__ for k in kind.__mro__} <= family, "a program that catches the parent catches the child"
 

@@ -18,6 +18,7 @@ STEPS = {
 }
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(4))
 async def test_nothing_is_lost_at_any_point(block: int) -> None:
     failed, points = await run_trials(range(block * BLOCK, (block + 1) * BLOCK))
