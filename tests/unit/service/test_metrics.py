@@ -161,7 +161,8 @@ async def test_everything_shown_is_in_the_catalog_and_says_no_names(tmp_path: Pa
         text = Metrics(r.gateway).text().decode()
         known = {name.removesuffix("_total"): (kind, set(labels)) for name, kind, labels, _ in catalog()}
         words = {*map(str, ExitReason), *map(str, EndReason), *map(str, SessionState), "container", "unclaimed", "warm", "cold", "jupyter",
-                 "rest", "checkpoint", "persist", "restore", "new", "again", "events", "queued", "running", "claim", "fill", *STATUS, *map(str, Quota), *map(str, Scope)}  # fmt: skip
+                 "rest", "checkpoint", "persist", "restore", "new", "again", "events", "queued", "running", "claim", "fill", *STATUS,
+                 *map(str, Quota), *map(str, Scope)}  # fmt: skip
         for family in text_string_to_metric_families(text):
             name = family.name if family.name in known else f"{family.name}_total"
             kind, labels = known[name]
