@@ -1,4 +1,4 @@
-.PHONY: help run test lint bench kill-points clean
+.PHONY: help run test abuse lint bench kill-points clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -8,6 +8,9 @@ run: ## set up what is missing and serve until Ctrl-C
 
 test: ## set up what is missing and run every test
 	@scripts/test
+
+abuse: ## every attack of tests/abuse/cases.py on both runtimes (not part of `make test` until it has been seen whole)
+	@scripts/test -s tests/abuse
 
 lint: ## style, types, import contract, shell scripts
 	@scripts/lint
