@@ -51,8 +51,6 @@ class Sandglass:
         self._keep = bool(session_id) if keep is None else keep
         self._on_notice = on_notice
         self._told: set[int] = set()
-        self._keyed = False
-        """The gateway knows a repeated request by its key: such gateways say ``hints`` with every execution."""
         self._ours = self.gateway._transport
 
     async def __aenter__(self) -> Self:
@@ -164,8 +162,7 @@ class Sandglass:
         body = {"code": code} | {key: value for key, value in given.items() if value is not None}
         answer = await self._ours.json(
             "POST", f"{self._root}/executions", body, params={"wait": f"{wait_s:g}"} if wait_s else None, answer_s=wait_s + 60.0,
-            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex}, repeat=idempotency_key is not None or self._keyed,
-            patience_s=patience_s,
+            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex}, patience_s=patience_s,
         )  # fmt: skip
         return self._ran(answer)
 
@@ -266,7 +263,6 @@ class Sandglass:
 
     def _ran(self, answer: Json) -> Execution:
         execution = Execution.of(answer)
-        self._keyed = self._keyed or "hints" in answer
         if execution.session.session_id:
             self.session = Session.of({**self.session.raw, **execution.session.raw, "session_id": self.session_id})
         self._tell(*execution.notices)

@@ -138,7 +138,7 @@ TABLE: tuple[Metric, ...] = (
     Metric("sandglass_execution_wait_seconds", "histogram", ("source",), "from the request of an execution until the kernel starts it",
            lambda g: g.world.tally.execution_wait_seconds.items()),
     # quotas
-    Metric("sandglass_quota_refusals", "counter", ("quota", "scope"), "requests refused by a quota of a user or a tenant",
+    Metric("sandglass_quota_refusals", "counter", ("quota", "scope"), "requests refused by a quota of a user, a tenant or a session",
            lambda g: _filled(g.world.tally.quota_refusals, Quota, Scope)),
     Metric("sandglass_quota_buckets", "gauge", (), "users and tenants whose use of the last minute or hour is remembered, each quota by itself",
            _one(lambda g: g.world.quotas.keys)),

@@ -24,6 +24,7 @@ class Quota(StrEnum):
     SANDBOXES = "sandboxes"
     OPEN = "open_executions"
     SESSIONS = "sessions"
+    QUEUE = "queue"
 
 
 class Scope(StrEnum):
@@ -31,6 +32,7 @@ class Scope(StrEnum):
 
     USER = "user"
     TENANT = "tenant"
+    SESSION = "session"
 
 
 PERIOD_S = {Quota.EXECUTIONS: MINUTE_S, Quota.OUTPUT: HOUR_S, Quota.UPLOAD: HOUR_S}

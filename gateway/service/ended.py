@@ -1,4 +1,4 @@
-"""What is left of a session that ended: its record, its notices, its stored files."""
+"""What is left of a session that ended: its record, its notices, its executions, its stored files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..ports import SessionRow
 from .access import artifact_json, file_json
 from .api import Attachment, Sink, Trail
 from .document import Document
+from .run_views import ended_execution, row_json
 from .telling import notice_json
-from .views import ended_json
+from .views import ended_brief, ended_json
 from .world import World
 
 Json = dict[str, Any]
@@ -120,13 +121,16 @@ class EndedAccess:
         yield b""
 
     async def wait_execution(self, execution_id: str, timeout_s: float) -> bool:
-        self._over()
+        return True
 
     async def execution_json(self, execution_id: str, *, outputs: bool = True) -> Json:
-        self._over()
+        row = await self._world.records.get_execution(execution_id)
+        if row is None or row.session_id != self.session_id:
+            raise NotFound("There is no such execution.")
+        return await ended_execution(self._world, row, ended_brief(self._row))
 
     async def list_executions(self) -> list[Json]:
-        self._over()
+        return [row_json(row, ended_brief(self._row)) for row in await self._world.records.list_executions(self.session_id)]
 
     async def cancel_execution(self, execution_id: str) -> None:
         self._over()

@@ -22,6 +22,8 @@ REATTACH_TRIES = 8
 RETRY_S = 0.1
 RETRY_MAX_S = 5.0
 LOOK_AGAIN_S = 1.0
+REMOVAL_S = 0.5
+"""A container that somebody removes by force is seen dead before it is gone."""
 
 
 class Mending:
@@ -71,15 +73,21 @@ class Mending:
         ``received``: the relay numbers that stand in the journal.
         """
         s = self._s
-        delay, refusals = RETRY_S, 0
+        delay, refusals, dead = RETRY_S, 0, False
         while wanted() and refusals < REATTACH_TRIES:
             running = False
             try:
                 facts = await s.world.sandboxes.runtime.inspect(row.engine_id)
                 if facts is None:
                     return EndReason.HOST_LOST
+                if not facts.running and (facts.oom_killed or self.oom.is_set()):
+                    return EndReason.OUT_OF_MEMORY
+                if not facts.running and dead:
+                    return EndReason.CRASH
                 if not facts.running:
-                    return EndReason.OUT_OF_MEMORY if facts.oom_killed or self.oom.is_set() else EndReason.CRASH
+                    dead = True
+                    await asyncio.sleep(REMOVAL_S)
+                    continue
                 running = True
                 return await s.world.sandboxes.reattach(row, s.profile, received)
             except ProtocolViolation:

@@ -20,23 +20,30 @@ from .views import session_brief
 if TYPE_CHECKING:
     from .live import LiveSession
     from .runs import Run
+    from .world import World
 
 Json = dict[str, Any]
 MOST_NOTICES = 20
+_NOTHING_MISSING = {"stdout": False, "stderr": False, "results": False, "bytes_dropped": 0, "messages_dropped": 0, "bytes_left_out": 0}
 
 
 def execution_json(s: LiveSession, row: ExecutionRow, run: Run | None = None) -> Json:
     """An Execution without its outputs."""
+    position = s.runs.position(run) if run is not None and row.state == ExecutionState.QUEUED else None
+    return row_json(row, session_brief(s), position)
+
+
+def row_json(row: ExecutionRow, session: Json, position: int | None = None) -> Json:
+    """What its record tells. ``session``: the brief of its session."""
     reason = ExitReason(row.exit_reason) if row.exit_reason else None
     duration = row.data.get("took_s", row.finished_at - row.started_at) if row.finished_at and row.started_at else None
     return {
         "execution_id": row.execution_id, "source": row.source, "state": row.state, "msg_id": row.msg_id,
-        "session": session_brief(s),
-        "position": s.runs.position(run) if run is not None and row.state == ExecutionState.QUEUED else None,
+        "session": session, "position": position,
         "status": ex.status(reason) if reason else None, "exit_reason": reason, "next_action": row.data.get("next_action"),
         "reason_text": row.data.get("detail") or (ex.SENTENCES[reason] if reason else ""),
         "execution_count": row.data.get("execution_count"), "generation": row.generation,
-        "truncated": _truncated(s, row, row.data.get("truncated")), "created_at": iso(row.created_at),
+        "truncated": _truncated(row, row.data.get("truncated")), "created_at": iso(row.created_at),
         "started_at": iso(row.started_at) if row.started_at else None,
         "finished_at": iso(row.finished_at) if row.finished_at else None,
         "duration_ms": round(duration * 1000) if duration is not None else None,
@@ -56,7 +63,7 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     if trail.began + 1 < s.journal.first_index and (run.output_messages if run else row.data.get("output", {}).get("messages")):
         missing |= {"no_longer_kept": True}
     if missing:
-        value["truncated"] = _truncated(s, row, (row.data.get("truncated") or {}) | missing)
+        value["truncated"] = _truncated(row, (row.data.get("truncated") or {}) | missing)
     if "value" in row.data:
         there, handed_over = values.read(s.journal, row.data["value"])
         if there and value["rejected"] is None:
@@ -71,12 +78,11 @@ async def whole(s: LiveSession, row: ExecutionRow, run: Run | None) -> Json:
     return value | {"untrusted": True}
 
 
-def _truncated(s: LiveSession, row: ExecutionRow, found: Json | None) -> Json | None:
+def _truncated(row: ExecutionRow, found: Json | None) -> Json | None:
     """What is missing of its output in an answer: dropped for good, or left out and to be had from ``full_output_url``."""
     if not found:
         return None
-    nothing = {"stdout": False, "stderr": False, "results": False, "bytes_dropped": 0, "messages_dropped": 0, "bytes_left_out": 0}
-    return nothing | found | {"full_output_url": f"/api/v1/sessions/{s.session_id}/executions/{row.execution_id}/output"}
+    return _NOTHING_MISSING | found | {"full_output_url": f"/api/v1/sessions/{row.session_id}/executions/{row.execution_id}/output"}
 
 
 def trail_of(s: LiveSession, row: ExecutionRow) -> Trail:
@@ -84,6 +90,19 @@ def trail_of(s: LiveSession, row: ExecutionRow) -> Trail:
     finished = row.state == ExecutionState.FINISHED and last is not None
     end = s.journal.last_index if last is None or not finished else int(last)
     return Trail(row.execution_id, row.msg_id, first, row.data.get("output_after", first), end, finished)
+
+
+async def ended_execution(world: World, row: ExecutionRow, session: Json) -> Json:
+    """One of a session that has ended: how it went, without its outputs (the transcript has those that are kept)."""
+    value = row_json(row, session)
+    if row.data.get("output", {}).get("messages") and not value["truncated"]:
+        value["truncated"] = dict(_NOTHING_MISSING)
+    if value["truncated"]:
+        value["truncated"] |= {"no_longer_kept": True, "full_output_url": None}
+    value["advice"] = advise(value["exit_reason"], "", world.packages)
+    notices = [notice_json(n) for n in await world.records.list_notices(row.session_id) if n.at >= row.created_at]
+    value["notices"] = [{k: v for k, v in n.items() if k != "type"} for n in notices[:MOST_NOTICES]]
+    return value | {"untrusted": True}
 
 
 async def find(s: LiveSession, execution_id: str) -> tuple[ExecutionRow, Run | None]:

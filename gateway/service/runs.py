@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..domain import execution as ex
 from ..domain.execution import Execution
 from ..domain.model import EndReason, ExecutionState, ExitReason, SessionState
+from ..domain.quota import Quota, Scope
 from ..domain.session_events import Busy, Idle, RecycleRequested, RestartRequested
-from ..errors import QuotaExceeded, SandglassError
+from ..errors import SandglassError
 from ..ports import ExecutionRow
 from . import values
 from .anchors import ran_s, stamp
@@ -30,6 +31,7 @@ Json = dict[str, Any]
 SAVE_AFTER_S = 0.3
 SETTLE_AFTER_S = 0.005
 """What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
+QUEUE_RETRY_S = 5.0
 ANNOUNCE_AFTER_S = 0.02
 """A Jupyter client's execution is announced as it is by then: a short one only as finished."""
 
@@ -54,6 +56,8 @@ class Run:
     """How many it has handed over."""
     stopping: bool = False
     """It was interrupted, and its grace runs."""
+    killed: bool = False
+    """The grace did not help: the kernel ends for its sake."""
     placed: str = ""
     """The sandbox that has its inputs."""
     output_bytes: int = 0
@@ -94,7 +98,8 @@ class Runs:
         caps = self._s.world.caps
         cap = caps.queued_executions if source == "rest" else caps.jupyter_queue
         if sum(1 for r in self.open.values() if r.row.source == source) >= cap:
-            raise QuotaExceeded(f"{cap} executions of this session wait already.", retry_after=5.0)
+            said = f"{cap} executions of this session wait already."
+            raise self._s.world.quotas.refusal(Quota.QUEUE, Scope.SESSION, cap, QUEUE_RETRY_S, said)
         self._s.world.quotas.execution(self._s.row.tenant, self._s.row.user)
         row = ExecutionRow(
             execution_id=execution_id or secrets.token_hex(12), session_id=self._s.session_id, tenant=self._s.row.tenant, user=self._s.row.user,
@@ -252,6 +257,7 @@ class Runs:
 
     def _kill(self, run: Run, reason: ExitReason) -> None:
         if not self._over(run) and self._s.core.state is SessionState.ACTIVE:
+            run.killed = True
             self._s.dispatch(RestartRequested(reason))
 
     def cancel(self, run: Run) -> None:
@@ -265,8 +271,9 @@ class Runs:
 
     def fail_all(self, reason: ExitReason, detail: str = "") -> None:
         """Every open execution ends here. One that a limit hit keeps its own word; the others lost their kernel."""
-        others = ExitReason.KERNEL_DIED if reason in (ExitReason.TIMEOUT, ExitReason.CPU_LIMIT) else reason
         self.settle()
+        escalated = any(run.killed and run.e.imposed is reason for run in self.open.values())
+        others = ExitReason.KERNEL_DIED if escalated else reason
         for run in list(self.open.values()):
             own = reason if run.e.state is ExecutionState.RUNNING else others
             if not run.forwarded and reason is ExitReason.MEMORY_LIMIT:

@@ -70,6 +70,11 @@ def session_brief(s: LiveSession) -> Json:
     }  # fmt: skip
 
 
+def ended_brief(row: SessionRow) -> Json:
+    """The same of one that is over."""
+    return {"id": row.session_id, "generation": row.generation, "state": SessionState.ENDED, "idle_deadline": None, "max_deadline": None}
+
+
 def ended_json(row: SessionRow, tier: str, now: float) -> Json:
     """The Session of one that is over, from its record alone."""
     data = row.data

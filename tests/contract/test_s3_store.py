@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import re
+import sys
 import traceback
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -589,7 +590,9 @@ def kinds(root: type[BaseException]) -> set[type[BaseException]]:
 
 async def test_every_error_of_theirs_becomes_one_of_ours() -> None:
     theirs = kinds(urllib3.exceptions.HTTPError) | kinds(MinioException) | kinds(OSError) | {ValueError, KeyError, TypeError, AttributeError}
-    for kind in theirs:
+    # what other packages make of an OSError never reaches the store, and cannot always be made without its arguments
+    known = sys.stdlib_module_names | {"urllib3", "minio"}
+    for kind in (kind for kind in theirs if kind.__module__.partition(".")[0] in known):
         made = kind.__new__(kind)
         if isinstance(made, S3Error):
             response = urllib3.HTTPResponse(status=418)

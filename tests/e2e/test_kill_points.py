@@ -11,6 +11,7 @@ from kill_real import every_point, ordeal, random_points
 POINTS = every_point()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("half", range(2))
 def test_nothing_is_lost_at_any_step(tmp_path: Path, half: int) -> None:
     victim = ordeal(tmp_path / "state", "container")
@@ -28,6 +29,7 @@ def test_nothing_is_lost_on_gvisor(tmp_path: Path) -> None:
     victim.finish()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("profile", ["container", "gvisor"])
 def test_random_points(profile: str) -> None:
     """``make kill-points COUNT=1000`` tries so many of each; here only that it works."""

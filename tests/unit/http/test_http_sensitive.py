@@ -78,6 +78,30 @@ async def test_a_result_is_marked_or_held_on_every_surface(tmp_path: Path, handl
         assert plain["stdout"] == "plain\n" and plain["sensitive"] == []
 
 
+@pytest.mark.parametrize("handling", ["off", "mark", "hold"])
+async def test_so_it_is_where_one_execution_is_read(tmp_path: Path, handling: str) -> None:
+    """Its whole output, as lines and as one stream, its events, and the value that it hands over."""
+    async with real(tmp_path) as s:
+        set_policy(s, handling)
+        alice = s.token("alice")
+        path = f"/api/v1/sessions/{await session(s, alice)}/executions"
+        code = f"print:{SECRET}\nvalue:key {SECRET}\nresult:" + json.dumps({"key": SECRET})
+        told = js(await s.call("POST", f"{path}?wait=10", alice, {"code": code, "result_schema": {"type": "object"}}))
+        assert told["exit_reason"] == "ok" and "value" in told, told
+        marks = [m["where"] for m in told["sensitive"]]
+        assert marks == ([] if handling == "off" else ["stdout", "results[0]", "value"])
+        one = f"{path}/{told['execution_id']}"
+        whole = (await s.call("GET", f"{one}/output", alice)).body.decode()
+        stream = (await s.call("GET", f"{one}/output?stream=stdout", alice)).body.decode()
+        reader = await s.stream(f"{one}/events", alice)
+        seen = ""
+        while "event: done" not in seen:
+            seen += (await asyncio.wait_for(reader.readline(), PATIENCE_S)).decode()
+        for shown in (json.dumps(told), whole, stream, seen):
+            assert (SECRET in shown) == (handling != "hold"), shown
+        assert ("sensitive" in whole, '"sensitive"' in seen) == ((handling != "off",) * 2)
+
+
 async def test_a_tenants_own_patterns_are_its_own(tmp_path: Path) -> None:
     async with real(tmp_path) as s:
         set_policy(s, "hold", "t2 project Bluebird-[0-9]+\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.model import Limits
-from gateway.errors import BadRequest, EngineUnavailable, ImageUnavailable, QuotaExceeded
+from gateway.errors import BadRequest, EngineUnavailable, ImageUnavailable, NotFound, QuotaExceeded
 from gateway.service.world import Caps
 
 from .harness import ALICE, Client, chunks, execute_request, rig, sha256, until
@@ -31,6 +31,50 @@ async def test_a_cell_that_ignores_the_interrupt_is_ended_with_its_kernel(tmp_pa
         result = await r.run(access, "hang", timeout_s=0.3)
         assert result["exit_reason"] == "timeout" and access.to_json()["generation"] == 2
         assert (await r.run(access, "print:alive"))["stdout"].strip() == "alive"
+
+
+async def test_what_waits_behind_a_cancelled_cell_that_does_not_obey_lost_its_kernel(tmp_path: Path) -> None:
+    async with rig(tmp_path, limits=QUICK) as r:
+        access = await r.session()
+        running, waiting = await access.execute("hang"), await access.execute("print:never")
+        await until(lambda: r.gateway.live[access.session_id].runs.running)
+        await access.cancel_execution(running)
+        for execution_id, reason in ((running, "interrupted"), (waiting, "kernel_died")):
+            assert await access.wait_execution(execution_id, 10)
+            assert (await access.execution_json(execution_id))["exit_reason"] == reason
+        assert (await r.run(access, "print:alive"))["stdout"].strip() == "alive"
+
+
+async def test_what_waits_when_its_owner_restarts_the_kernel_is_interrupted(tmp_path: Path) -> None:
+    async with rig(tmp_path, limits=QUICK) as r:
+        access = await r.session()
+        asked = [await access.execute("sleep:20"), await access.execute("print:never")]
+        await until(lambda: r.gateway.live[access.session_id].runs.running)
+        await access.restart()
+        for execution_id in asked:
+            assert await access.wait_execution(execution_id, 10)
+            assert (await access.execution_json(execution_id))["exit_reason"] == "interrupted"
+
+
+async def test_how_an_execution_went_can_be_read_when_its_session_has_ended(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        first = (await r.run(access, "print:hello"))["execution_id"]
+        running = await access.execute("sleep:30")
+        await until(lambda: r.gateway.live[access.session_id].runs.running)
+        access.end()
+        await until(lambda: access.session_id not in r.gateway.live)
+        ended = await r.gateway.session(ALICE, access.session_id, ended=True)
+        said = await ended.execution_json(first)
+        assert (said["exit_reason"], said["session"]["state"], said["truncated"]["no_longer_kept"]) == ("ok", "ended", True)
+        assert await ended.wait_execution(running, 10)
+        said = await ended.execution_json(running)
+        assert (said["state"], said["exit_reason"]) == ("finished", "sandbox_ended") and said["next_action"] and said["advice"]
+        assert [e["execution_id"] for e in await ended.list_executions()] == [first, running]
+        other = await r.session()
+        strange = (await r.run(other, "print:x"))["execution_id"]
+        with pytest.raises(NotFound):
+            await ended.execution_json(strange)
 
 
 async def test_the_output_budget_leaves_a_marker(tmp_path: Path) -> None:
@@ -176,8 +220,9 @@ async def test_the_queue_is_bounded_and_a_waiting_one_can_be_cancelled(tmp_path:
         running = await access.execute("sleep:1")
         waiting = await access.execute("print:a")
         last = await access.execute("print:b")
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceeded) as full:
             await access.execute("print:c")
+        assert (full.value.extra["quota"], full.value.extra["scope"], full.value.extra["limit"]) == ("queue", "session", 3)
         assert (await access.execution_json(last))["position"] == 2
         await access.cancel_execution(waiting)
         assert (await access.execution_json(waiting))["exit_reason"] == "interrupted"
