@@ -16,6 +16,9 @@ from .fake_engine import IDLE_S, WARN_S, boot
 
 CREATING = 32
 """Sessions that are asked for at the same time."""
+SPREAD_S = 60.0
+"""5,000 deadlines come within so many seconds."""
+LEAD_S = 10.0
 
 
 class Lag:
@@ -34,6 +37,9 @@ class Lag:
             due = loop.time() + 0.005
             await asyncio.sleep(0.005)
             self._late.append((loop.time() - due) * 1e3)
+
+    def forget(self) -> None:
+        self._late, self.fired = [], []
 
     def phase(self, name: str, seconds: float) -> None:
         late, self._late = self._late or [0.0], []
@@ -76,8 +82,8 @@ async def sessions(path: Path, count: int) -> dict[str, Any]:
         while not condition():
             await asyncio.sleep(0.25)
 
-    async def in_turns(work: Callable[[int], Any]) -> None:
-        numbers = iter(range(count))
+    async def in_turns(which: range, work: Callable[[int], Any]) -> None:
+        numbers = iter(which)
 
         async def some() -> None:
             for n in numbers:
@@ -85,8 +91,8 @@ async def sessions(path: Path, count: int) -> dict[str, Any]:
 
         await asyncio.gather(*(some() for _ in range(CREATING)))
 
-    def states(state: str) -> bool:
-        return sum(s.core.state == state for s in gateway.live.values()) == count
+    def states(state: str) -> int:
+        return sum(s.core.state == state for s in gateway.live.values())
 
     def user(n: int) -> Principal:
         return Principal(f"user{n % 1000}", "bench")
@@ -105,24 +111,48 @@ async def sessions(path: Path, count: int) -> dict[str, Any]:
         execution = await access.execute("print:here")
         await access.wait_execution(execution, 60.0)
 
+    def touch(n: int) -> None:
+        gateway.live[ids[n]].activity()
+
     async def phase(name: str, *steps: Any) -> None:
         begun = time.monotonic()
         for step in steps:
             await step
         lag.phase(name, time.monotonic() - begun)
 
+    some, others = range(count // 2), range(count // 2, count)
+    spread = SPREAD_S * len(some) / 5000
+
+    async def touch_spread() -> None:
+        """So that their deadlines come as they do where people work: one after the other."""
+        begun = time.monotonic()
+        for n in some:
+            touch(n)
+            if n % 10 == 9:
+                await asyncio.sleep(max(0.0, begun + spread * n / len(some) - time.monotonic()))
+
+    async def idle(seconds: float) -> None:
+        """Put the clock forward to a little before that time after the first was touched; the others are at work until then."""
+        forward(seconds - (clock.boottime() - begun) - LEAD_S)
+        for n in others:
+            touch(n)
+            if n % 20 == 19:
+                await asyncio.sleep(0)
+        lag.forget()
+
+    await phase("create", in_turns(range(count), create))
     begun = clock.boottime()
-    await phase("create", in_turns(create))
-    took = clock.boottime() - begun
-    forward(IDLE_S - WARN_S - (clock.boottime() - begun) - 1)
-    await phase("deadline: warned, at the pace of creation", asyncio.sleep(took + 2))
-    forward(IDLE_S - (clock.boottime() - begun) - 1)
-    await phase("deadline: recycled, at the pace of creation", until(lambda: states("dormant") and not runtime.sandboxes))
-    await phase("come back: an execution each", in_turns(come_back))
+    await touch_spread()
+    await idle(IDLE_S - WARN_S)
+    await phase(f"deadline: {len(some):,} warned within {spread:.0f} s", asyncio.sleep(spread + LEAD_S + 2))
+    await idle(IDLE_S)
+    gone = until(lambda: states("dormant") == len(some) == count - len(runtime.sandboxes))
+    await phase(f"deadline: {len(some):,} recycled within {spread:.0f} s", gone)
+    await phase("come back: an execution each", in_turns(some, come_back))
     forward(IDLE_S - WARN_S + 1)
     await asyncio.sleep(2)
     lag.phase("warned, all at once", 2.0)
     forward(IDLE_S)
-    await phase("recycled, all at once", until(lambda: states("dormant") and not runtime.sandboxes))
+    await phase("recycled, all at once", until(lambda: states("dormant") == count and not runtime.sandboxes))
     pacer.cancel()
     return {"phases": lag.phases, "deadlines": lag.deadlines, "task_failures": gateway.world.tasks.failures}

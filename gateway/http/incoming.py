@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from ..errors import BadRequest
 
 AHEAD = 4
-"""Chunks (of 64 KiB, as Tornado reads) that may wait."""
+"""Chunks (``server.CHUNK_BYTES`` at the most) that may wait."""
 
 
 class Incoming:

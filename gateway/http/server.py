@@ -18,6 +18,8 @@ MAX_HEADER_BYTES = 64 * 1024
 """Tokens with many roles are a few KiB; query strings carry them too."""
 MAX_BUFFER_BYTES = 80 * 1024**2
 """The most that is read ahead from one connection: one websocket message of the largest kind, and its framing."""
+CHUNK_BYTES = 256 * 1024
+"""What is read of a body at once: each piece costs turns of the loop, a frame to the sandbox and a look at its content."""
 IDLE_S = 300.0
 _BARE_400 = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
@@ -76,6 +78,7 @@ def serve(
         # The gate bounds every body; this bound only stands behind it.
         max_body_size=1 << 40,
         max_buffer_size=MAX_BUFFER_BYTES,
+        chunk_size=CHUNK_BYTES,
         idle_connection_timeout=idle_s,
     )
     server.add_sockets(sockets)

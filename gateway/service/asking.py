@@ -52,8 +52,8 @@ async def ask(
     run = _take_on(s, code, allow_stdin, stop_on_error, result_schema, timeout_s, execution_id, {
         "stop_on_error": stop_on_error, "max_output_bytes": max_output_bytes, "inputs": placed, "hints": found, "acts": acts, "asked": asked,
     })  # fmt: skip
-    await s.runs.record(run)
     s.want()
+    await s.runs.record(run)
     return run.row.execution_id
 
 

@@ -18,7 +18,7 @@ from ..errors import Conflict, NotFound, PathRefused, SandglassError
 from ..ports import Clock, DeclarationRow, ObjectStore, Records
 from .filestream import FileStream
 from .link import SandboxLink
-from .storing import NewVersion, Patience, read_stored
+from .storing import Digest, NewVersion, Patience, read_stored
 
 log = logging.getLogger("sandglass.files")
 LIST_ENTRIES = 25_000
@@ -101,26 +101,34 @@ async def read_sandbox(link: SandboxLink, path: str, max_bytes: int) -> AsyncIte
         stream.abort()
 
 
-async def write_sandbox(link: SandboxLink, path: str, size: int, sha256: str | None, chunks: AsyncIterator[bytes], *, overwrite: bool) -> Json:
-    """Put a file; it appears whole or not at all. Returns ``{"size", "sha256"}`` as counted here. Raises Conflict, TooLarge, ..."""
+async def write_sandbox(
+    link: SandboxLink, path: str, size: int, sha256: str | Digest | None, chunks: AsyncIterator[bytes], *, overwrite: bool
+) -> Json:
+    """Put a file; it appears whole or not at all. Returns ``{"size", "sha256"}``. Raises Conflict, TooLarge, ...
+
+    ``sha256``: what ``chunks`` is known to have and the sandbox must find, a digest of what has passed, or None: counted here.
+    """
     root, inner = split_root(path)
     command: Json = {"cmd": "put", "root": root, "path": inner, "size": size, "overwrite": overwrite}
-    if sha256:
+    if isinstance(sha256, str):
         command["sha256"] = sha256
     stream: FileStream = link.open_file(command)
-    digest, sent = hashlib.sha256(), 0
+    counted: Digest = hashlib.sha256() if sha256 is None or isinstance(sha256, str) else sha256
+    sent = 0
     try:
         async for chunk in chunks:
-            digest.update(chunk)
+            if sha256 is None:
+                counted.update(chunk)
             sent += len(chunk)
             await stream.write(chunk)
         result = await stream.finish()
     except BaseException:
         stream.abort()
         raise
-    if result.get("sha256") != digest.hexdigest() or result.get("size") != sent:
+    right = sha256 if isinstance(sha256, str) else counted.hexdigest()
+    if result.get("sha256") != right or result.get("size") != sent:
         raise Conflict("The sandbox stored something else than was sent.")
-    return {"size": sent, "sha256": digest.hexdigest()}
+    return {"size": sent, "sha256": right}
 
 
 class Keeper:
@@ -201,9 +209,9 @@ class Keeper:
             self._known[info.path] = stamp(info, read_at)
         return artifact
 
-    async def begin(self, path: str) -> NewVersion:
+    async def begin(self, path: str, digest: Digest | None = None) -> NewVersion:
         """Raises StoreUnavailable."""
-        return await NewVersion.begin(self._store, self.patience, path, tenant=self._tenant, user=self._user)
+        return await NewVersion.begin(self._store, self.patience, path, tenant=self._tenant, user=self._user, digest=digest)
 
     async def _keep(self, version: NewVersion, latest: Artifact | None, generation: int, execution_id: str) -> Artifact:
         """The version's artifact; the one before it where the bytes are the same."""

@@ -33,7 +33,9 @@ SETTLE_AFTER_S = 0.005
 """What is to be done at an execution's end does not come between a client and its next request: it waits until that is on its way."""
 QUEUE_RETRY_S = 5.0
 ANNOUNCE_AFTER_S = 0.02
-"""A Jupyter client's execution is announced as it is by then: a short one only as finished."""
+"""An execution is announced as it is by then: a short one only as finished."""
+ANSWER_FIRST_S = 0.002
+"""Whoever waits for an execution over REST gets its answer before it is recorded as finished; the journal has had its end all along."""
 
 
 @dataclass(eq=False)
@@ -67,6 +69,9 @@ class Run:
     save_timer: asyncio.TimerHandle | None = None
     announce_timer: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    """It is finished: what it says will not change."""
+    saved: asyncio.Event = field(default_factory=asyncio.Event)
+    """And recorded so."""
 
     @property
     def rest(self) -> bool:
@@ -111,8 +116,8 @@ class Runs:
         run = Run(Execution(row.execution_id, msg_id), row, key, header, body, timeout_s, silent, code, schema=schema)
         self._s.write_request(body, msg_id)  # what the journal does not take is not taken on
         self.know(run)
-        if run.rest:
-            self._announce(run)
+        if row.data.get("hints"):
+            self._announce(run)  # they are worth most before it runs
         elif not silent:
             run.announce_timer = asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce, run)
         return run
@@ -293,7 +298,7 @@ class Runs:
             return
         loop = asyncio.get_running_loop()
         if run.rest:
-            loop.call_soon(self.settle)  # somebody may wait for the record; the messages go to the sockets first all the same
+            loop.call_soon(self.settle)  # somebody may wait for it; the messages go to the sockets first all the same
         elif self._settle_timer is None:
             self._settle_timer = loop.call_later(SETTLE_AFTER_S, self.settle)
 
@@ -333,6 +338,7 @@ class Runs:
         row.data["next_action"] = action
         log.info("execution", extra={"execution": row.execution_id, "session": row.session_id, **{name: row.data["trace"][name] for name in LOGGED}})
         self._s.spawn(self._saved(run), "save-run")
+        run.done.set()
         if not run.silent:
             self._announce(run)
         if forced is None and run.row.data.get("stop_on_error") and ex.status(run.e.exit_reason) != "ok":
@@ -358,24 +364,28 @@ class Runs:
 
     async def _saved(self, run: Run) -> None:
         try:
+            if run.rest:
+                await asyncio.sleep(ANSWER_FIRST_S)
             await self._s.transcript.keep(run)
             await self._save(run)
         finally:
             self._closing.pop(run.row.execution_id, None)
-            run.done.set()
+            run.saved.set()
 
     async def closed(self) -> None:
         """Wait until everything that has finished is recorded."""
         for run in list(self._closing.values()):
-            await run.done.wait()
+            await run.saved.wait()
 
     def busy_but(self, ending: Run | None) -> bool:
         """Whether anything is open, or not yet recorded, beside this one."""
         return bool(self.open) or any(run is not ending for run in self._closing.values())
 
     async def record(self, run: Run) -> None:
-        """Make it durable before it is promised to anybody."""
-        await self._save(run)
+        """Make it durable before it is promised to anybody; one that goes to the kernel at once is recorded there."""
+        await asyncio.sleep(0)
+        if not run.forwarded:
+            await self._save(run)
 
     async def _save(self, run: Run) -> None:
         await self._s.insist(lambda: self._s.world.records.put_execution(run.row))

@@ -7,6 +7,7 @@ failing costs nothing but time: the next checkpoint stores what the sandbox has.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,6 +29,7 @@ class Upload:
         self._path, self._size = path, size
         self._inspection = session.world.inspector.begin(path, (session.row.tenant, session.row.user))
         self._mime = ""
+        self._digest = hashlib.sha256()
         self._version: NewVersion | None = None
         self._storing: asyncio.Task[None] | None = None
         self._failed: StoreUnavailable | None = None
@@ -40,7 +42,7 @@ class Upload:
         generation = self._s.core.generation
         await self._begin()
         try:
-            result = await write_sandbox(self._sandbox.link, self._path, self._size, None, self._passing(chunks), overwrite=overwrite)
+            result = await write_sandbox(self._sandbox.link, self._path, self._size, self._digest, self._passing(chunks), overwrite=overwrite)
         except BaseException:
             await self._give_up()
             raise
@@ -56,6 +58,7 @@ class Upload:
             if self._inspection.feed(chunk) and not judged:
                 judged = True
                 self._insist(self._inspection.early())
+            self._digest.update(chunk)
             await self._store(chunk)
             yield chunk
         # An archive is known only now; the sandbox shows a file once all of it was sent, and this is before that.
@@ -72,7 +75,7 @@ class Upload:
     async def _begin(self) -> None:
         try:
             if await self._s.keeper.counts_as_kept(self._path, self._size):
-                self._version = await self._s.keeper.begin(self._path)
+                self._version = await self._s.keeper.begin(self._path, self._digest)
         except Unavailable as error:
             self._later(error)
 

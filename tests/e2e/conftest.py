@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +14,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from e2e_clients import Kernel
-from e2e_gateway import DOCKER_HOST, IMAGE, Gateway
+from e2e_gateway import DOCKER_HOST, IMAGE, ROOT, Gateway
 
+WEB = ROOT / "web"
 PROFILES = ("container", "gvisor")
 
 
@@ -29,6 +33,21 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     running = Gateway(tmp_path_factory.mktemp("gateway")).start()
     yield running
     assert running.stop() == 0, running.tail()
+
+
+@pytest.fixture(scope="session")
+def web_packages() -> Path:
+    """``web/node_modules``, installed from its lock when something of it is not there."""
+    modules = WEB / "node_modules"
+    wanted = json.loads((WEB / "package.json").read_text())["devDependencies"]
+    if not all((modules / name).is_dir() for name in wanted):
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("the page's development packages are not installed and there is no npm")
+        done = subprocess.run([npm, "ci", "--ignore-scripts"], cwd=WEB, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"the page's development packages cannot be installed: {done.stderr[-300:]}")
+    return modules
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -162,14 +161,6 @@ def person(browser: Browser) -> Iterator[Callable[..., Person]]:
 
 
 @pytest.fixture(scope="session")
-def axe_source() -> str:
-    """axe-core, installed from its lock into ``web/node_modules`` when it is not there."""
-    script = WEB / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("axe-core is not installed and there is no npm")
-        done = subprocess.run([npm, "ci", "--ignore-scripts"], cwd=WEB, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"axe-core cannot be installed: {done.stderr[-300:]}")
+def axe_source(web_packages: Path) -> str:
+    script = web_packages / "axe-core" / "axe.min.js"
     return script.read_text(encoding="utf-8")

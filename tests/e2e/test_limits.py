@@ -1,9 +1,9 @@
-"""Every limit ends in its own word, on both runtimes, with the real engine's evidence."""
+"""What a limit leaves behind, on both runtimes, with the real engine's evidence (``test_words.py`` has one cell for each word)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +25,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             "SANDGLASS_TMP": "16MiB",
             "SANDGLASS_SHM": "16MiB",
             "SANDGLASS_OUTPUT": "1MiB",
-            "SANDGLASS_CPU_TIME": "6s",
         },
     ).start()
     yield gateway
@@ -49,14 +48,8 @@ def ends(gateway: Gateway, session: str, code: str, **body: Any) -> tuple[str, J
 @pytest.mark.parametrize(
     ("code", "word"),
     [
-        ("1 + 1", "ok"),
-        ("1 / 0", "code_error"),
-        ("def f(:", "syntax_error"),
-        ("import tensorflow_of_nobody", "dependency_missing"),
-        ("import urllib.request\nurllib.request.urlopen('http://192.0.2.1/', timeout=5)", "network_denied"),
         ("import socket\nsocket.create_connection(('10.0.0.1', 80), timeout=5)", "network_denied"),
         ("open('big', 'wb').write(b'x' * (64 << 20))", "disk_limit"),
-        ("print('x' * (4 << 20))", "output_limit"),
         ("for n in range(200): print('x' * 20000, flush=True)", "output_limit"),
     ],
 )
@@ -82,46 +75,3 @@ def test_what_ignores_the_interrupt_is_killed(small: Gateway, session: str) -> N
     view = small.call("GET", f"/api/v1/sessions/{session}", expect=200).json()
     assert view["generation"] == 2
     assert ends(small, session, "print('new')")[1]["stdout"].strip() == "new"
-
-
-def test_memory_is_named_as_the_cause(small: Gateway, session: str) -> None:
-    reason, done = ends(small, session, "x = bytearray(3 << 30)\nfor n in range(0, len(x), 4096): x[n] = 1")
-    assert reason == "memory_limit", done
-    assert ends(small, session, "print('back')")[1]["stdout"].strip() == "back"
-
-
-def test_processor_time_has_its_own_word(small: Gateway, session: str) -> None:
-    reason, done = ends(small, session, "while True: pass", timeout_s=60)
-    assert reason == "cpu_limit", done
-
-
-def test_too_many_processes(small: Gateway, session: str) -> None:
-    code = "import subprocess\nkept = []\nfor n in range(2000): kept.append(subprocess.Popen(['sleep', '60']))"
-    reason, done = ends(small, session, code)
-    assert reason == "process_limit", done
-    small.call("POST", f"/api/v1/sessions/{session}/restart", {}, expect=200)
-    assert ends(small, session, "print('fine')")[1]["stdout"].strip() == "fine"
-
-
-def test_a_kernel_that_kills_itself(small: Gateway, session: str) -> None:
-    reason, done = ends(small, session, "import os\nos._exit(3)")
-    assert (reason, done["status"], done["next_action"]) == ("kernel_died", "lost", "rebuild")
-
-
-def test_a_user_that_interrupts(small: Gateway, session: str) -> None:
-    made = small.call("POST", f"/api/v1/sessions/{session}/executions", {"code": "import time\ntime.sleep(60)"}, expect=202).json()
-    path = f"/api/v1/sessions/{session}/executions/{made['execution_id']}"
-    wait_running(lambda: small.call("GET", path).json()["state"])
-    small.call("POST", f"/api/v1/sessions/{session}/interrupt", {}, expect=204)
-    deadline = time.monotonic() + 20
-    while (done := small.call("GET", path).json())["state"] != "finished":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert done["exit_reason"] == "interrupted"
-
-
-def wait_running(state: Callable[[], str]) -> None:
-    deadline = time.monotonic() + 30
-    while state() != "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

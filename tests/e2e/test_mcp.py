@@ -8,9 +8,11 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -335,6 +337,26 @@ async def test_another_public_client(gateway: Gateway) -> None:
         assert failed.is_error and failed.structured_content["exit_reason"] == "code_error"
         assert (await using.call_tool("profiles", {})).structured_content["profiles"]
         await using.call_tool("end_session", {})
+
+
+async def test_a_public_client_of_another_make(gateway: Gateway, web_packages: Path) -> None:
+    """The protocol's TypeScript client, which shares no code with ours: tools, results, errors, progress, a call that is left."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    process = await asyncio.create_subprocess_exec(
+        node, "web/clients/mcp.mjs", f"{gateway.url}/mcp?session=another-make", env=dict(os.environ, SANDGLASS_TOKEN=gateway.token()), cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, err.decode()[-3000:]
+    seen = json.loads(out)
+    assert seen["server"] == "sandglass" and {"run_code", "rebuild", "end_session"} <= set(seen["tools"])
+    assert seen["ran"]["structuredContent"]["stdout"] == "hello\n" and "42" in seen["ran"]["content"][0]["text"]
+    assert seen["failed"]["isError"] and seen["failed"]["structuredContent"]["exit_reason"] == "code_error"
+    assert any("step" in told for told in seen["progress"]) and seen["slow"]["structuredContent"]["exit_reason"] == "ok"
+    assert seen["cancelled"] and seen["after"]["structuredContent"]["generation"] == 1, "the cell that was left was interrupted, and no more"
+    assert seen["status"]["structuredContent"]["session"]["state"] == "active"
 
 
 async def test_a_gateway_that_is_killed_is_found_again(start_gateway: Any) -> None:

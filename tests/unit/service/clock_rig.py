@@ -40,7 +40,8 @@ class ClockRig(Rig):
         await self.clock.advance_and_settle(seconds)
 
     async def again(self, access: Access, step_s: float, down_s: float = 10.0) -> Access:
-        """``kill -9``, the clock is set, another gateway."""
+        """``kill -9``, once what the session is stands in the records; the clock is set, another gateway."""
+        await self.gateway.live[access.session_id].released()
         await self.kill()
         self.clock.jump_wall(step_s)
         self.clock.advance(down_s)

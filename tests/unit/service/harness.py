@@ -138,7 +138,10 @@ class Rig:
     async def run(self, access: Access, code: str, **options: Any) -> dict[str, Any]:
         execution_id = await access.execute(code, **options)
         assert await access.wait_execution(execution_id, 15.0), "the execution did not finish"
-        return await access.execution_json(execution_id)
+        result = await access.execution_json(execution_id)
+        if (session := self.gateway.live.get(access.session_id)) is not None:
+            await session.runs.closed()  # recorded, too
+        return result
 
 
 @asynccontextmanager
