@@ -11,15 +11,18 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import __version__, doctor, local
+from . import __version__, local
 from .clock import SystemClock
 from .config import ConfigError, Settings
 from .domain.scopes import Scope
 from .errors import SandglassError
-from .main import Server, Started, run_file
-from .service import garbage
+from .running import run_file
 from .terminal import where
+
+if TYPE_CHECKING:
+    from .main import Started
 
 OPEN_FILES = 1_048_576
 
@@ -69,6 +72,9 @@ def _raise_open_files() -> None:
 
 
 async def _serve(settings: Settings, docker_host: str, image: str, image_id: str, begun: float) -> int:
+    from .main import Server  # here, as in the others: the gateway itself is a second's work to load, and only this command is one
+    from .service import garbage
+
     server = Server(settings, docker_host=docker_host, image=image, image_id=image_id)
     try:
         started = await server.start()
@@ -91,6 +97,12 @@ def _banner(started: Started, took_s: float) -> None:
     say(f"  address: {started.url}   (output frames: {started.frame_url})")
     if started.login_url:
         say(f"  log in (works once): {started.login_url}")
+
+
+def check(_: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.run(Settings.from_env(os.environ), say)
 
 
 def token(arguments: argparse.Namespace) -> int:
@@ -142,7 +154,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     one.add_argument("--ttl", type=int, default=12 * 3600, metavar="SECONDS", help="how long it holds (default: 12 h)")
     one.set_defaults(run=token)
     one = commands.add_parser("doctor", help="say what is missing and how to mend it, and show every limit in force")
-    one.set_defaults(run=lambda _: doctor.run(Settings.from_env(os.environ), say))
+    one.set_defaults(run=check)
     one = commands.add_parser("stop", help="stop the gateway that runs on this state directory, in order")
     one.set_defaults(run=stop)
     return parser

@@ -15,7 +15,8 @@ from .backends.docker import DockerRuntime
 from .clock import SystemClock
 from .config import Settings, describe
 from .errors import SandglassError
-from .main import TIERS, problems_of, run_file, store_of
+from .main import TIERS, problems_of, store_of
+from .running import run_file
 
 MIN_FREE = 6 * 1024**3
 

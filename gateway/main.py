@@ -10,15 +10,13 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .auth import KeptRevocations, Pages, ProviderKeys, Revocations, TokenVerifier
 from .backends.docker import DockerRuntime
 from .backends.filesystem_store import FilesystemStore
 from .backends.metrics import Metrics
 from .backends.records import SqliteRecords, make_owner
-from .backends.s3_store import S3Store
 from .clock import SystemClock
 from .config import Settings
 from .domain.files import PersistLimits
@@ -46,6 +44,9 @@ from .service.sweeper import Sweeper
 from .service.tally import Tally
 from .service.tasks import Tasks
 from .service.world import World
+
+if TYPE_CHECKING:
+    from .backends.s3_store import S3Store
 
 log = logging.getLogger("sandglass.main")
 RECYCLE_ALL_S = 60.0
@@ -94,7 +95,11 @@ def usable_profile(settings: Settings, problems: dict[str, str]) -> str:
 
 def store_of(settings: Settings, clock: Clock) -> FilesystemStore | S3Store:
     """Where kept files are. Raises StoreUnavailable where the settings cannot be right."""
-    return S3Store(settings.s3, clock) if settings.s3.endpoint else FilesystemStore(settings.state / "store")
+    if not settings.s3.endpoint:
+        return FilesystemStore(settings.state / "store")
+    from .backends.s3_store import S3Store  # here: the client's library is slow to load, and few need it
+
+    return S3Store(settings.s3, clock)
 
 
 def _offered(trace: dict[str, dict[str, str]]) -> tuple[str, ...]:
@@ -355,13 +360,3 @@ class Server:
             say(f"stopping: {len(left)} sandbox(es) did not end in time; the next start takes them up")
             for session in left:
                 await session.released()
-
-
-def run_file(state: Path) -> dict[str, Any]:
-    """What ``run.json`` says of a gateway that runs on this state directory; empty when none does."""
-    try:
-        content = json.loads((state / "run.json").read_text())
-        os.kill(int(content["pid"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(content)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ..clock import SystemClock
 from ..config import ConfigError, Settings
-from ..main import run_file
+from ..running import run_file
 
 TTL_S = 12 * 3600.0
 

@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One gateway with default settings, shared; tests use sessions of their own."""
-    running = Gateway(tmp_path_factory.mktemp("gateway")).start()
+    """One gateway with default settings and a pool, shared; tests use sessions of their own."""
+    running = Gateway(tmp_path_factory.mktemp("gateway"), {"SANDGLASS_POOL_TARGET": "1"}).start()
     yield running
     assert running.stop() == 0, running.tail()
 

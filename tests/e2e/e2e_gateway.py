@@ -61,7 +61,9 @@ class Gateway:
             "SANDGLASS_FRAME_PORT": "0",
             "SANDGLASS_BOOTSTRAP_ENGINE": "no",
             "SANDGLASS_ALLOW_CONTAINER": "yes",
-            "SANDGLASS_POOL_TARGET": "1",
+            # what nobody uses is not made, and what runs where it does not matter runs where it costs least
+            "SANDGLASS_POOL_TARGET": "0",
+            "SANDGLASS_DEFAULT_PROFILE": "container",
             "SANDGLASS_JWT_LEEWAY": "1",
             "SANDGLASS_IMAGE": IMAGE,
             "DOCKER_HOST": DOCKER_HOST,

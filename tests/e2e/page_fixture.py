@@ -19,7 +19,7 @@ from e2e_gateway import Gateway
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, expect, sync_playwright
 
 WEB = Path(__file__).resolve().parents[2] / "web"
-CHROMIUM = shutil.which("chromium") or ""
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or ""
 ARGS = [
     "--no-sandbox",
     "--disable-gpu",
