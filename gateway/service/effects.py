@@ -218,7 +218,7 @@ class Effects:
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
     async def interrupt(self) -> None:
-        run = self._s.runs.running
+        run = self._s.runs.at_the_kernel
         if run is not None:
             self._s.runs.impose(run, ExitReason.INTERRUPTED)
         await self.interrupt_kernel()

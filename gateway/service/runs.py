@@ -139,6 +139,11 @@ class Runs:
     def running(self) -> Run | None:
         return next((r for r in self.open.values() if r.e.state is ExecutionState.RUNNING), None)
 
+    @property
+    def at_the_kernel(self) -> Run | None:
+        """The one that an interrupt meets: it runs, or was sent and the kernel has not yet said so."""
+        return self.running or next((r for r in self.open.values() if r.forwarded), None)
+
     def position(self, run: Run) -> int | None:
         """How many go before it; None once it runs."""
         if run.e.state is not ExecutionState.QUEUED:
