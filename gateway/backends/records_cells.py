@@ -113,6 +113,10 @@ class CellTables:
         try:
             with self._db.transaction():
                 count = self._db.run("DELETE FROM cells WHERE session_id = ?", (session_id,))
+                self._db.run(
+                    "UPDATE executions SET data = json_remove(data, '$.files', '$.hints') WHERE session_id = ?"
+                    " AND (json_extract(data, '$.files') IS NOT NULL OR json_extract(data, '$.hints') IS NOT NULL)", (session_id,),
+                )  # fmt: skip
                 if count:
                     write_audit(self._db, replace(audit, detail=audit.detail | {"count": count}))
         finally:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..domain.transcript import Cell
 from ..errors import Conflict, SandglassError
-from ..ports import AuditRow, SessionRow
+from ..ports import AuditRow, ExecutionRow, SessionRow
 
 
 class MemoryCells:
@@ -16,6 +16,7 @@ class MemoryCells:
     errors: int
     _sessions: dict[str, SessionRow]
     _audit: list[AuditRow]
+    _executions: dict[str, ExecutionRow]
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +69,9 @@ class MemoryCells:
         mine = self._of(session_id)
         for cell in mine:
             del self._cells[cell.execution_id]
+        for row in self._executions.values():
+            if row.session_id == session_id:
+                row.data = {name: value for name, value in row.data.items() if name not in ("files", "hints")}
         if mine:
             self._audit.append(replace(audit, detail=audit.detail | {"count": len(mine)}))
         return len(mine)

@@ -14,7 +14,7 @@ from gateway.backends.records import SqliteRecords
 from gateway.domain.retention import Rows
 from gateway.domain.transcript import Cell
 from gateway.errors import Conflict
-from gateway.ports import AuditRow, Records, SessionRow
+from gateway.ports import AuditRow, ExecutionRow, Records, SessionRow
 from gateway.testing.stores import MemoryRecords
 
 pytestmark = pytest.mark.asyncio
@@ -110,6 +110,19 @@ async def test_deletion_is_said_once_and_is_one_sessions(records: Records) -> No
     assert [row.detail for row in await records.list_audit()] == [{"by": "alice", "count": 2}]
     await put(records, cell("a"))
     assert await names(records) == ["a"]
+
+
+async def test_what_executions_quote_goes_with_the_cells(records: Records) -> None:
+    quoted = {"files": [{"path": "salaries.csv"}], "hints": [{"detail": "x"}], "trace": {"cpu_s": 1.0}}
+    for name, session_id in (("a", "s1"), ("c", "s2")):
+        await records.put_execution(
+            ExecutionRow(name, session_id, "t1", "alice", f"m-{name}", "rest", "finished", 1, "c", 1.0, exit_reason="ok", data=dict(quoted))
+        )
+    await put(records, cell("a"), cell("c", "s2"))
+    await records.forget_cells("s1", SAID)
+    mine, other = await records.get_execution("a"), await records.get_execution("c")
+    assert mine is not None and mine.data == {"trace": {"cpu_s": 1.0}}
+    assert other is not None and other.data == quoted
 
 
 async def test_by_age_only_those_of_ended_sessions_go(records: Records) -> None:

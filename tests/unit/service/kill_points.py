@@ -31,8 +31,8 @@ from .mortal import Fate, Mortal
 
 log = logging.getLogger("sandglass.trials")
 T = TypeVar("T")
-SETTLE_S = 15.0
-TRIAL_S = 60.0
+SETTLE_S = 60.0
+TRIAL_S = 240.0
 CALLS = 110
 """About so many calls an undisturbed trial makes; the point is drawn from them."""
 BLIP_S = 0.03
