@@ -161,6 +161,14 @@ class World:
         assert "\x01" in done.text, done.text
         return json.loads(done.text.rpartition("\x01")[2])
 
+    def run_alone(self, code: str) -> Any:
+        """The same in a process of one thread: a bare clone of a kernel, which has several, may leave its child waiting for a lock for ever."""
+        program = PRELUDE + textwrap.dedent(code)
+        return self.run(
+            f"done = subprocess.run([sys.executable, '-c', {program!r}], capture_output=True, text=True, timeout=40)\n"
+            "print(done.stdout, end='')\nassert done.returncode == 0, done.stderr"
+        )
+
     def refused(self, code: str, *allowed: str) -> None:
         """``code`` answers with name -> outcome: none may be another than the ``allowed`` errors."""
         outcomes = self.run(code)
