@@ -9,7 +9,7 @@ run: ## set up what is missing and serve until Ctrl-C
 test: ## set up what is missing and run every test
 	@scripts/test
 
-abuse: ## every attack of tests/abuse/cases.py on both runtimes (not part of `make test` until it has been seen whole)
+abuse: ## every attack of tests/abuse/cases.py on both runtimes (of these `make test` has those on a sandbox without a gateway)
 	@scripts/test -s tests/abuse
 
 lint: ## style, types, import contract, shell scripts
