@@ -106,7 +106,8 @@ class CellRecords(Protocol):
     async def forget_cells(self, session_id: str, audit: AuditRow) -> int:
         """Delete all, so that the records' file does not hold them either. Returns how many; with none nothing is written.
 
-        What the session's executions quote of code and workspace (``data``: ``hints``, ``files``) goes with them. The count goes into the audit's ``detail``.
+        What the session's executions quote of code and workspace (``data``: ``hints``, ``files``) goes with them. The count goes
+        into the audit's ``detail``.
         """
         ...
 
