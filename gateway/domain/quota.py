@@ -40,7 +40,10 @@ PERIOD_S = {Quota.EXECUTIONS: MINUTE_S, Quota.OUTPUT: HOUR_S, Quota.UPLOAD: HOUR
 LASTING = (Quota.OUTPUT, Quota.UPLOAD)
 """What a restart of the gateway must not give back; a minute is over sooner than it is worth recording."""
 UNIT = {Quota.EXECUTIONS: "executions a minute", Quota.OUTPUT: "bytes of output an hour", Quota.UPLOAD: "bytes of uploads an hour"}
-AT_ONCE = {Quota.SANDBOXES: "sandboxes at once", Quota.OPEN: "executions that run or wait", Quota.SESSIONS: "sessions"}
+AT_ONCE = {
+    Quota.SANDBOXES: "sandboxes at once", Quota.OPEN: "executions that run or wait", Quota.SESSIONS: "sessions",
+    Quota.QUEUE: "executions that wait in one session",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ async def artifacts(s: Real, token: str, session_id: str) -> dict[str, str]:
     path = f"/api/v1/sessions/{session_id}"
     await s.call("POST", f"{path}/executions?wait=10", token, {"code": "write:out/a.txt:hello"})
     await s.call("POST", f"{path}/executions?wait=10", token, {"code": "write:out/b.zip:PK\x03\x04"})
-    await until(lambda: len(s.rig.store.objects) == 2)
+    await s.rig.stored(2)
     return {a["path"]: a["artifact_id"] for a in js(await s.call("GET", f"{path}/artifacts", token))["artifacts"]}
 
 

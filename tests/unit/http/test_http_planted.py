@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from http_real import Real, real, session
 from http_served import js
-from test_http_users import until
 
 from gateway.errors import StoreUnavailable
 from gateway.logs import JsonFormatter, TextFormatter
@@ -28,7 +27,7 @@ async def everything(s: Real, answers: list[bytes]) -> dict[str, str]:
     mine = await session(s, alice)
     path = f"/api/v1/sessions/{mine}"
     await call("POST", f"{path}/executions?wait=10", alice, {"code": "write:out/a.txt:hello"})
-    await until(lambda: len(s.rig.store.objects) == 1)
+    await s.rig.stored(1)
     (artifact,) = (a["artifact_id"] for a in js(await call("GET", f"{path}/artifacts", alice))["artifacts"])
     # these two answers are the ones that hand a secret out
     ticket = js(await s.call("POST", "/api/v1/tickets", alice, {"purpose": "login"}))["ticket"]

@@ -193,7 +193,7 @@ async def test_artifacts_are_deleted_over_rest(tmp_path: Path) -> None:
         path = f"/api/v1/sessions/{mine}"
         for name in "abc":
             await s.call("POST", f"{path}/executions?wait=10", alice, {"code": f"write:out/{name}:{name}"})
-        await until(lambda: len(s.rig.store.objects) == 3)
+        await s.rig.stored(3)
         ids = [a["artifact_id"] for a in js(await s.call("GET", f"{path}/artifacts", alice))["artifacts"]]
         target = f"/api/v1/artifacts/{ids[0]}"
         reader = s.token("alice", "t1", scopes=("files:read",))

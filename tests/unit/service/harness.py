@@ -135,6 +135,12 @@ class Rig:
         await until(lambda: access.to_json()["state"] == "active")
         return access
 
+    async def stored(self, count: int) -> None:
+        """So many files of living sessions are kept: their bytes, and then their rows."""
+        async with asyncio.timeout(10.0):
+            while len(self.store.objects) != count or sum([len(await self.records.list_artifacts(name)) for name in self.gateway.live]) < count:
+                await asyncio.sleep(0.005)
+
     async def run(self, access: Access, code: str, **options: Any) -> dict[str, Any]:
         execution_id = await access.execute(code, **options)
         assert await access.wait_execution(execution_id, 15.0), "the execution did not finish"

@@ -208,7 +208,7 @@ async def test_an_artifact_is_deleted_at_once(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         access = await r.session()
         await r.run(access, "write:out/a.txt:one\nwrite:out/b.txt:two")
-        await until(lambda: len(r.store.objects) == 2)
+        await r.stored(2)
         a, b = await access.artifacts()
         for stranger in (MALLORY, Principal("bob", "t1"), Principal("boss", "t2", frozenset({"tenant_admin"}))):
             with pytest.raises(NotFound):
