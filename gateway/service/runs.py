@@ -409,6 +409,11 @@ class Runs:
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
+    def announce_now(self, run: Run) -> None:
+        """Where that waits still for a short one's end."""
+        if run.announce_timer is not None:
+            self._announce(run)
+
     def _announce(self, run: Run) -> None:
         if run.announce_timer is not None:
             run.announce_timer.cancel()

@@ -237,6 +237,8 @@ class Traffic:
         run = self._s.runs.get(parent)
         if run is not None:
             target = run.key
+            if kind == "input_request":
+                self._s.runs.announce_now(run)  # whoever shows it knows the execution before what that asks for
         else:
             # after a restart of the gateway the asker is known by the session in the header, as its websocket names it
             asker = message.parent_header.get("session")

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.domain.model import Limits
 from gateway.errors import BadRequest, EngineUnavailable, ImageUnavailable, NotFound, QuotaExceeded
+from gateway.service.journal import EntryKind
 from gateway.service.world import Caps
 
 from .harness import ALICE, Client, chunks, execute_request, rig, sha256, until
@@ -280,3 +281,19 @@ async def test_a_warm_pool_member_is_given_once(tmp_path: Path) -> None:
         ids = {r.gateway.live[s.session_id].core.sandbox_id for s in sessions}
         assert len(ids) == 4
         await until(lambda: r.gateway.world.pool.statistics()["warm"]["container"] == 2)
+
+
+async def test_an_execution_is_told_of_before_what_it_asks_for(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        access = await r.session()
+        asking, page = Client(), Client()
+        access.attach("ws:a", asking, after=None, jupyter=True)
+        access.attach("sse:b", page, after=None, jupyter=False)
+        access.from_client("ws:a", execute_request("input:Who?", allow_stdin=True)[1])
+        await until(lambda: any(e.kind == EntryKind.MESSAGE and b"input_request" in bytes(e.body) for e in page.entries))
+        kinds = [
+            "asked" if b"input_request" in bytes(e.body) else "told"
+            for e in page.entries
+            if b"input_request" in bytes(e.body) or (e.kind == EntryKind.STATE and b'"execution"' in bytes(e.body)[:30])
+        ]
+        assert kinds[:2] == ["told", "asked"], kinds
