@@ -100,6 +100,7 @@ def _banner(started: Started, took_s: float) -> None:
 
 
 def check(_: argparse.Namespace) -> int:
+    """What is missing, and every limit in force."""
     from . import doctor
 
     return doctor.run(Settings.from_env(os.environ), say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -26,7 +27,7 @@ RETRY_MS = 1000
 _BYE = {"session_ended": "session_ended", "unauthenticated": "unauthenticated"}
 
 
-class EventSink:
+class EventSink(ABC):
     """Collects what the service delivers; the handler's loop writes it out as fast as the client reads."""
 
     def __init__(self) -> None:
@@ -37,9 +38,9 @@ class EventSink:
         self.look_again = False
         """Entries were passed over: what is waited for may have been among them."""
 
+    @abstractmethod
     def render(self, entry: Entry) -> bytes:
         """The event for an entry; empty for none."""
-        raise NotImplementedError
 
     # -- the service's side (``Sink``)
 

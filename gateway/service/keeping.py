@@ -113,11 +113,11 @@ async def write_sandbox(
     if isinstance(sha256, str):
         command["sha256"] = sha256
     stream: FileStream = link.open_file(command)
-    counted: Digest = hashlib.sha256() if sha256 is None or isinstance(sha256, str) else sha256
+    counted = hashlib.sha256() if sha256 is None else None
     sent = 0
     try:
         async for chunk in chunks:
-            if sha256 is None:
+            if counted is not None:
                 counted.update(chunk)
             sent += len(chunk)
             await stream.write(chunk)
@@ -125,7 +125,8 @@ async def write_sandbox(
     except BaseException:
         stream.abort()
         raise
-    right = sha256 if isinstance(sha256, str) else counted.hexdigest()
+    known = sha256 or counted
+    right = known if known is None or isinstance(known, str) else known.hexdigest()
     if result.get("sha256") != right or result.get("size") != sent:
         raise Conflict("The sandbox stored something else than was sent.")
     return {"size": sent, "sha256": right}

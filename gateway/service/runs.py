@@ -282,8 +282,9 @@ class Runs:
     def fail_all(self, reason: ExitReason, detail: str = "") -> None:
         """Every open execution ends here. One that a limit hit keeps its own word; the others lost their kernel."""
         self.settle()
-        escalated = any(run.killed and run.e.imposed is reason for run in self.open.values())
-        others = ExitReason.KERNEL_DIED if escalated else reason
+        # a limit's word is of the one that it hit; so is the word of a cancelled one that did not obey
+        ones_own = reason in (ExitReason.TIMEOUT, ExitReason.CPU_LIMIT) or any(r.killed and r.e.imposed is reason for r in self.open.values())
+        others = ExitReason.KERNEL_DIED if ones_own else reason
         for run in list(self.open.values()):
             own = reason if run.e.state is ExecutionState.RUNNING else others
             if not run.forwarded and reason is ExitReason.MEMORY_LIMIT:

@@ -34,7 +34,6 @@ def test_every_risk_names_what_shows_it() -> None:
         assert re.search(r"`(tests/[\w/]+\.py::\w+|abuse:\w+)`", cells[2]), line
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="the abuse suite is not in this tree yet")
 def test_each_named_abuse_case_exists() -> None:
     known = set(re.findall(r'_(?:sandbox|gateway|elsewhere)\(\s*"(\w+)"', CASES.read_text()))
     assert not set(ABUSE) - known
