@@ -12,6 +12,7 @@ from typing import Any
 from gateway.backends import hardening
 from gateway.backends.docker import DockerRuntime
 from gateway.domain.model import Limits, Profile
+from gateway.errors import EngineUnavailable
 from gateway.ports import ByteStream, SandboxFacts, SandboxSpec
 
 HOST = os.environ.get("SANDGLASS_TEST_DOCKER_HOST", "")
@@ -119,6 +120,17 @@ class Probe:
         answer = await self.order(code=textwrap.dedent(code))
         assert (answer["signal"], answer["code"]) == (0, 0), answer
         return json.loads(answer["out"])
+
+    async def remove(self, tries: int = 3) -> None:
+        """Until it is gone: an engine may take longer than one call waits to end a sandbox full of processes, and the gateway asks again, too."""
+        if not self.engine_id:
+            return
+        for left in reversed(range(tries)):
+            try:
+                return await self.runtime.remove(self.engine_id)
+            except EngineUnavailable:
+                if not left:
+                    raise
 
     async def facts(self) -> SandboxFacts | None:
         return await self.runtime.inspect(self.engine_id)

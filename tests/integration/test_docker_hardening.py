@@ -44,7 +44,7 @@ async def probe(kind: str, runtime: DockerRuntime) -> AsyncIterator[Probe]:
         await probe.start()
         yield probe
     finally:
-        await runtime.remove(probe.engine_id)
+        await probe.remove()
 
 
 # ---------------------------------------------------------------- what the kernel is not asked
@@ -218,7 +218,7 @@ async def test_two_sandboxes_have_no_uid_in_common(kind: str, runtime: DockerRun
         uids = [await p.run("import json; print(json.dumps([os.getuid(), os.getgid()]))") for p in (probe, other)]
         assert not set(uids[0]) & set(uids[1])
     finally:
-        await runtime.remove(other.engine_id)
+        await other.remove()
 
 
 # ---------------------------------------------------------------- what runs out

@@ -61,6 +61,5 @@ async def test_a_tenant_with_many_sandboxes_starves_nobody(kind: str) -> None:
         assert one <= 1.15, "its own cap holds, too"
     finally:
         for probe in probes:
-            if probe.engine_id:
-                await runtime.remove(probe.engine_id)
+            await probe.remove()
         await runtime.close()
